@@ -1,0 +1,57 @@
+"""What one tick decides; the shell carries it out with no choices left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from rackpower_common.model.identity import DomainName, GpuId, NodeName, StreamId
+from rackpower_common.model.messages import ControllerGoodbye, GrantBatch, Welcome
+
+
+class Severity(Enum):
+    """How bad an event is."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened: a stable word and one sentence that says what, where and what to do."""
+
+    severity: Severity
+    reason: str
+    message: str
+    node: NodeName | None = None
+    gpu: GpuId | None = None
+    domain: DomainName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What to say on a stream at once: a welcome, or a goodbye after which it is closed."""
+
+    stream: StreamId
+    message: Welcome | ControllerGoodbye
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One tick's decision.
+
+    `lowers` (lower and equal caps, new fallbacks, renewals) are committed and sent at once. `raises` are
+    committed and sent only after `exposures_w`, the new exposure in watts of every raised GPU, is recorded.
+    A node appears at most once in each. `needs_term_above` asks the shell for a new term above that number.
+    """
+
+    tick: int
+    now_s: float
+    lowers: Mapping[NodeName, GrantBatch]
+    raises: Mapping[NodeName, GrantBatch]
+    exposures_w: Mapping[GpuId, int]
+    events: tuple[Event, ...]
+    sentence: str
+    needs_term_above: int | None = None
