@@ -42,7 +42,7 @@ def write() -> int:
         [
             "protoc",
             f"-I{PROTO}",
-            f"-I{Path(protoc.__file__).parent / '_proto'}",
+            f"-I{Path(str(protoc.__file__)).parent / '_proto'}",
             f"--plugin=protoc-gen-mypy={bin_dir / 'protoc-gen-mypy'}",
             f"--plugin=protoc-gen-mypy_grpc={bin_dir / 'protoc-gen-mypy_grpc'}",
             f"--python_out={PROTO}",
@@ -85,23 +85,27 @@ def check() -> int:
         except ModuleNotFoundError:
             stale.append(str(proto))
             continue
-        if bare(stub) != bare(by_name[str(proto)]):
+        if said(stub) != said(by_name[str(proto)]):
             stale.append(str(proto))
     for name in stale:
         print(f"proto/{name}: its stubs are missing or old; run `make proto` and commit proto/", file=sys.stderr)
     return 1 if stale else 0
 
 
-def bare(file: FileDescriptorProto) -> FileDescriptorProto:
-    """Return a file descriptor without what only one of the two compilers writes."""
-    file.DiscardUnknownFields()  # buf's own remarks in an image
-    messages = list(file.message_type)
-    while messages:
-        message = messages.pop()
-        messages.extend(message.nested_type)
-        for field in (*message.field, *message.extension):
-            field.ClearField("json_name")
-    return file
+def said(file: FileDescriptorProto) -> object:
+    """Return what a file descriptor says, without what only one of the two compilers writes."""
+    from google.protobuf.json_format import MessageToDict
+
+    return without_json_names(MessageToDict(file))  # drops buf's own remarks, which are unknown fields
+
+
+def without_json_names(value: object) -> object:
+    """Return a tree of dicts and lists without its `jsonName` entries."""
+    if isinstance(value, dict):
+        return {key: without_json_names(child) for key, child in value.items() if key != "jsonName"}
+    if isinstance(value, list):
+        return [without_json_names(child) for child in value]
+    return value
 
 
 if __name__ == "__main__":
