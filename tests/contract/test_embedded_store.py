@@ -11,13 +11,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
-from support.stores import opened, run
 
 from rackpower_controller.store.base import Store, StoreError, StoreInUse
 from rackpower_controller.store.embedded import end_server, is_server_of, read_pid
 from rackpower_controller.store.redis_store import open_store
+from support.stores import opened, run
 
 KILLED_CONTROLLER = """
 import asyncio, os, signal, sys
@@ -46,9 +45,7 @@ def folder() -> Iterator[Path]:
 
 def _leave_a_server_behind(folder: Path) -> int:
     """Start a server by a process that is then killed with SIGKILL; return the server's pid."""
-    child = subprocess.run(
-        [sys.executable, "-c", KILLED_CONTROLLER, f"embedded:{folder}"], check=False, timeout=60
-    )
+    child = subprocess.run([sys.executable, "-c", KILLED_CONTROLLER, f"embedded:{folder}"], check=False, timeout=60)
     assert child.returncode == -signal.SIGKILL
     pid = read_pid(folder)
     assert pid is not None
@@ -102,9 +99,7 @@ def test_a_hung_server_left_behind_is_ended_by_its_own_pid_file(folder: Path) ->
 def test_a_stale_pid_file_ends_no_stranger(folder: Path) -> None:
     """A pid file that names a living process of somebody else is ignored and the process lives on."""
     folder.mkdir()
-    with subprocess.Popen(
-        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
-    ) as stranger:
+    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as stranger:
         (folder / "valkey.pid").write_text(f"{stranger.pid}\n")
         (folder / "valkey.sock").touch()
 
@@ -126,12 +121,14 @@ def test_a_killed_server_is_started_again_with_its_data(folder: Path) -> None:
             pid = read_pid(folder)
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
-            psutil.wait_procs([psutil.Process(pid)], timeout=0)
             with pytest.raises(StoreError, match="no answer on its socket"):
-                while True:
-                    await store.recall_exposures()
+                await until_it_fails(store)
             await store.ensure()
             assert (await store.take_term("i1", above=0, ttl_s=5, leader="")).number == 2
+
+    async def until_it_fails(store: Store) -> None:
+        while True:
+            await store.recall_exposures()
 
     run(body())
 
@@ -205,7 +202,7 @@ def test_a_server_that_cannot_start_says_why(folder: Path) -> None:
 
     async def body() -> None:
         store = open_store(f"embedded:{folder}")
-        with pytest.raises(StoreError, match="its log ends: .*appendonlydir"):
+        with pytest.raises(StoreError, match=r"its log ends: .*appendonlydir"):
             await store.ensure()
         await store.close()
 

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from support.stores import KINDS, StoreSite, opened, run, store_site
 
 from rackpower_common.model.identity import GpuId, NodeName, Revision, Term
 from rackpower_controller.store.base import (
@@ -21,6 +20,7 @@ from rackpower_controller.store.base import (
     Store,
     StoreError,
 )
+from support.stores import KINDS, StoreSite, opened, run, store_site
 
 GPU_A, GPU_B = GpuId("GPU-a"), GpuId("GPU-b")
 NODE = NodeName("node1")
@@ -176,9 +176,7 @@ def test_a_record_that_comes_late_changes_nothing(site: StoreSite) -> None:
 def test_policy_revisions_keep_author_time_and_files(site: StoreSite) -> None:
     """Revisions come back newest first as they were added; the same one twice in a row is kept once."""
     first = PolicyRecord(Revision("r1"), "ann", 1000.5, (PolicyText("a.yaml", "limit: 60 kW # ä\n"),))
-    second = PolicyRecord(
-        Revision("r2"), "bob", 2000.0, (PolicyText("a.yaml", "x"), PolicyText("b.yaml", "y"))
-    )
+    second = PolicyRecord(Revision("r2"), "bob", 2000.0, (PolicyText("a.yaml", "x"), PolicyText("b.yaml", "y")))
 
     async def body() -> None:
         async with opened(site.address) as store:

