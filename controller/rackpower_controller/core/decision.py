@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from rackpower_common.model.identity import DomainName, GpuId, NodeName, StreamId
@@ -45,6 +45,8 @@ class Decision:
     `lowers` (lower and equal caps, new fallbacks, renewals) are committed and sent at once. `raises` are
     committed and sent only after `exposures_w`, the new exposure in watts of every raised GPU, is recorded.
     A node appears at most once in each. `needs_term_above` asks the shell for a new term above that number.
+    `admissions` are nodes whose boot reserve fits from now on, `waiting` says why others wait, `unmeetable` by how many
+    watts a domain stands above its ceiling though everything reachable is at its minimum.
     """
 
     tick: int
@@ -55,3 +57,6 @@ class Decision:
     events: tuple[Event, ...]
     sentence: str
     needs_term_above: int | None = None
+    admissions: frozenset[NodeName] = frozenset()
+    waiting: Mapping[NodeName, str] = field(default_factory=dict)
+    unmeetable: Mapping[DomainName, int] = field(default_factory=dict)

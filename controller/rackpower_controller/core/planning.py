@@ -111,8 +111,9 @@ class Planner(Protocol):
     """Answers a request within a deadline; never raises for a request that is merely hard."""
 
     def plan(self, request: PlanRequest, deadline_s: float) -> Plan:
-        """Return targets for every GPU of the request that keep every ceiling, or each GPU's `lo_w` where even
-        the minima do not fit.
+        """Return targets for every GPU of the request that keep every ceiling.
+
+        Where even the minima do not fit a domain, the GPUs below it get their `lo_w`.
 
         Args:
             request: What may be planned.

@@ -12,6 +12,7 @@ from enum import Enum
 from rackpower_common.model.device import Device, Workload
 from rackpower_common.model.identity import DomainName, GpuId, NodeName, StreamId, Term
 from rackpower_common.model.messages import GpuReport
+from rackpower_common.model.policy import Node
 
 
 class NodeState(Enum):
@@ -41,9 +42,10 @@ class GpuBook:
     `requested_w` and `enforced_w` are the last read back; `highest_w` the highest enforced in the last report;
     `unsettled_w` the old level that still counts although a lower one was read back, None when settled;
     `unsettled_since_s` when the lower was read back; `pending_w` driver writes not returned.
-    `granted_w` is the last cap sent in this term, `wanted_fallback_w` the fallback sent with it.
-    `sequence` is the highest known, ours or the agent's. `held` says that it was heard in this term.
-    `recalled_w` is what the store recorded before this term, for lowered limits only.
+    `granted_w`, `granted_sequence` and `granted_fallback_w` are those of the last grant sent in this term.
+    `sequence` is the highest known, ours or the agent's. `heard` says that it was heard in this term.
+    `recalled_w` is what it counted for before this term, for lowered limits only. `ceiling_w` is an enforced cap
+    found below the requested one (VBIOS, BMC): nothing above it is planned until it is tried again.
     """
 
     gpu: GpuId
@@ -60,12 +62,15 @@ class GpuBook:
     sequence: int = 0
     acknowledged_sequence: int = 0
     agent_sequence: int = 0
+    granted_sequence: int = 0
     granted_w: int | None = None
     granted_fallback_w: int | None = None
     granted_at_s: float | None = None
     recalled_w: int | None = None
     refusals: int = 0
     refused_at_s: float | None = None
+    ceiling_w: int | None = None
+    ceiling_at_s: float | None = None
     last: GpuReport | None = None
 
 
@@ -74,7 +79,8 @@ class NodeBook:
     """One node's account. `stream` is None when nobody is connected.
 
     `heard` says that a report in this term named our term as its highest: from then on its books count.
-    `extra_overhead_w` is draw seen by the node's meter above the account, let go slowly.
+    `extra_overhead_w` is draw seen by the node's meter above the account, let go slowly. `devices_complete` says
+    that a complete list under a new boot id proved every missing GPU gone; `admitted` that its boot reserve fitted.
     """
 
     name: NodeName
@@ -90,7 +96,7 @@ class NodeBook:
     last_report_s: float | None = None
     last_sequence: int = 0
     heard: bool = False
-    waiting: bool = False
+    admitted: bool = False
     declared_off: bool = False
     left: bool = False
     node_power_w: int | None = None
@@ -112,7 +118,8 @@ class MeterBook:
 class RackState:
     """All that the decision is made from, beside plan, policy and time.
 
-    `former_domains` keeps, for a node that a policy dropped or moved, the domains where its exposure still counts.
+    `former_nodes` keeps, for a node that a policy dropped or moved, what it was: its exposure still counts there.
+    `recalled_w` is what the store recorded for a node before this term: for lowered limits only, never for raises.
     """
 
     term: Term | None = None
@@ -121,6 +128,7 @@ class RackState:
     nodes: Mapping[NodeName, NodeBook] = field(default_factory=dict)
     gpus: Mapping[GpuId, GpuBook] = field(default_factory=dict)
     meters: Mapping[DomainName, MeterBook] = field(default_factory=dict)
-    former_domains: Mapping[NodeName, tuple[DomainName, ...]] = field(default_factory=dict)
+    former_nodes: Mapping[NodeName, tuple[Node, ...]] = field(default_factory=dict)
+    recalled_w: Mapping[NodeName, int] = field(default_factory=dict)
     store_detail: str = ""
     needs_term_above: int | None = None

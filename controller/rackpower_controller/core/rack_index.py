@@ -1,0 +1,119 @@
+"""A policy made quick to ask: names to values, the tree in order, the class of a device.
+
+Built once per policy object and remembered; it holds nothing that the policy does not say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from rackpower_common.model.device import CapControl, Device
+from rackpower_common.model.identity import ClassName, DomainName, NodeName
+from rackpower_common.model.policy import Domain, GpuClass, Node, Policy
+
+
+@dataclass(frozen=True, slots=True)
+class RackIndex:
+    """The policy's names as mappings; `bottom_up` lists every domain after all of its children."""
+
+    policy: Policy
+    domains: Mapping[DomainName, Domain]
+    nodes: Mapping[NodeName, Node]
+    classes: Mapping[ClassName, GpuClass]
+    bottom_up: tuple[Domain, ...]
+    _by_model: dict[tuple[NodeName, str], GpuClass | None] = field(default_factory=dict)
+
+    def class_of(self, node: NodeName, device: Device) -> GpuClass | None:
+        """Return the class that describes a device: one of its node's classes first, then any; None when none fits."""
+        key = (node, device.model)
+        if key not in self._by_model:
+            self._by_model[key] = self._match(node, device.model)
+        return self._by_model[key]
+
+    def _match(self, node: NodeName, model: str) -> GpuClass | None:
+        spec = self.nodes.get(node)
+        own = [self.classes[gpus.gpu_class] for gpus in spec.gpus] if spec else []
+        for gpu_class in [*own, *self.policy.classes]:
+            if any(fnmatchcase(model.lower(), pattern.lower()) for pattern in gpu_class.models):
+                return gpu_class
+        return own[0] if len(own) == 1 else None
+
+    def ancestors(self, domain: DomainName) -> tuple[DomainName, ...]:
+        """Return a domain and all above it, nearest first."""
+        chain: list[DomainName] = []
+        name: DomainName | None = domain
+        while name is not None and name in self.domains and name not in chain:
+            chain.append(name)
+            name = self.domains[name].parent
+        return tuple(chain)
+
+    def above(self, node: NodeName) -> frozenset[DomainName]:
+        """Return every domain that carries a node."""
+        spec = self.nodes.get(node)
+        feeds = spec.feeds if spec else ()
+        return frozenset(name for feed in feeds for name in self.ancestors(feed.domain))
+
+    def most_w(self, node: NodeName, device: Device) -> int:
+        """Return the device maximum in watts: the highest that device and class together allow for."""
+        gpu_class = self.class_of(node, device)
+        known = [device.max_cap_w, device.default_cap_w, device.largest_draw_w]
+        if gpu_class is not None:
+            known += [gpu_class.max_cap_w, gpu_class.default_cap_w]
+            if not device.cappable:
+                known.append(gpu_class.largest_draw_w)
+        return max((watts for watts in known if watts is not None), default=0)
+
+    def uncapped_w(self, node: NodeName, device: Device) -> int:
+        """Return what a GPU that cannot be held counts for, in watts: its default where only persistence is missing."""
+        if device.cap_control is CapControl.NOT_PERSISTENT and device.default_cap_w is not None:
+            return device.default_cap_w
+        return self.most_w(node, device)
+
+    def least_w(self, node: NodeName, device: Device) -> int:
+        """Return the lowest cap that may be granted, in watts: the stricter of device and class."""
+        gpu_class = self.class_of(node, device)
+        low = device.min_cap_w or 0
+        if gpu_class is not None:
+            low = max(low, gpu_class.min_cap_w)
+        return min(low, device.max_cap_w) if device.max_cap_w is not None else low
+
+    def highest_grant_w(self, node: NodeName, device: Device) -> int:
+        """Return the highest cap that may be granted, in watts."""
+        gpu_class = self.class_of(node, device)
+        high = device.max_cap_w or 0
+        return max(min(high, gpu_class.max_cap_w), self.least_w(node, device)) if gpu_class is not None else high
+
+
+_remembered: list[RackIndex] = []
+
+
+def rack_index(policy: Policy) -> RackIndex:
+    """Return the index of a policy; the last few are remembered by identity, so a tick does not rebuild it."""
+    for index in _remembered:
+        if index.policy is policy:
+            return index
+    index = _build(policy)
+    _remembered.insert(0, index)
+    del _remembered[4:]
+    return index
+
+
+def _build(policy: Policy) -> RackIndex:
+    domains = {domain.name: domain for domain in policy.domains}
+    depth: dict[DomainName, int] = {}
+
+    def depth_of(domain: Domain) -> int:
+        if domain.name not in depth:
+            depth[domain.name] = 0 if domain.parent is None else 1 + depth_of(domains[domain.parent])
+        return depth[domain.name]
+
+    bottom_up = tuple(sorted(policy.domains, key=lambda domain: -depth_of(domain)))
+    return RackIndex(
+        policy=policy,
+        domains=domains,
+        nodes={node.name: node for node in policy.nodes},
+        classes={gpu_class.name: gpu_class for gpu_class in policy.classes},
+        bottom_up=bottom_up,
+    )

@@ -1,0 +1,168 @@
+"""From the caps in force to the plan, safely: lower, confirm, settle, raise (invariants 1, 2, 4, 6 and 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rackpower_common.model.identity import GpuId
+from rackpower_common.model.messages import Grant, Renewal
+from rackpower_common.model.policy import Policy
+from rackpower_controller.core.exposure import REPORTS_UNTIL_UNACKNOWLEDGED
+from rackpower_controller.core.fallback import fallback_w
+from rackpower_controller.core.ledger import Account
+from rackpower_controller.core.requests import Range, build_request, frozen
+from rackpower_controller.core.room import Raise, fitting
+from rackpower_controller.core.state import GpuBook, NodeState, RackState
+from rackpower_controller.core.waterfill import waterfill
+
+
+@dataclass(frozen=True, slots=True)
+class Lower:
+    """A grant that raises nothing, and whether it lowers a cap, by how many watts."""
+
+    grant: Grant
+    by_w: int
+
+
+def commanded_caps_w(state: RackState, books: Account) -> dict[GpuId, int]:
+    """Return the cap in watts that each reachable GPU was last told, or holds where that is lower and acknowledged."""
+    commanded: dict[GpuId, int] = {}
+    for gpu, book in state.gpus.items():
+        node = books.nodes.get(book.node)
+        spoken_to = node is not None and node.state in (NodeState.LIVE, NodeState.WAITING)
+        if not spoken_to or not book.heard or not book.device.cappable or book.enforced_w is None:
+            continue
+        standing_w = book.requested_w if book.requested_w is not None else book.enforced_w
+        if book.granted_w is None:
+            commanded[gpu] = min(standing_w, books.index.highest_grant_w(book.node, book.device))
+        elif book.outstanding:
+            commanded[gpu] = book.granted_w
+        else:
+            commanded[gpu] = min(book.granted_w, standing_w)
+    return commanded
+
+
+def lowers(
+    state: RackState,
+    policy: Policy,
+    books: Account,
+    commanded_w: Mapping[GpuId, int],
+    needed_w: Mapping[GpuId, int],
+    targets_w: Mapping[GpuId, int],
+    now_s: float,
+) -> dict[GpuId, Lower]:
+    """Return the grants that raise nothing: lowers, first grants, new fallbacks, repeats of unanswered ones.
+
+    Args:
+        state: The state.
+        policy: The policy in force.
+        books: The account of the state.
+        commanded_w: See `commanded_caps_w`.
+        needed_w: Caps that limits need; the dead-band never withholds one of these.
+        targets_w: Caps that the plan wants.
+        now_s: The time.
+    """
+    chosen: dict[GpuId, Lower] = {}
+    for gpu in sorted(commanded_w):
+        book, held_w = state.gpus[gpu], commanded_w[gpu]
+        cap_w = min(held_w, needed_w.get(gpu, held_w))
+        wished_w = _wished_w(book, books, targets_w.get(gpu, held_w))
+        if wished_w <= held_w - policy.dead_band_w or (wished_w < held_w and _must(book, wished_w)):
+            cap_w = min(cap_w, wished_w)
+        if cap_w < held_w and _hung(book):
+            cap_w = held_w
+        fallback = fallback_w(book, policy)
+        if cap_w < held_w or _needs_grant(book, fallback, held_w, policy, now_s):
+            grant = Grant(gpu, cap_w, fallback, policy.timing.lease_s, book.sequence + 1)
+            chosen[gpu] = Lower(grant, held_w - cap_w)
+    return chosen
+
+
+def _wished_w(book: GpuBook, books: Account, target_w: int) -> int:
+    node = books.nodes[book.node]
+    least_w = books.index.least_w(book.node, book.device)
+    if node.state is NodeState.WAITING:
+        return least_w
+    if book.ceiling_w is not None:
+        return max(least_w, min(target_w, book.ceiling_w))
+    return target_w
+
+
+def _must(book: GpuBook, wished_w: int) -> bool:
+    return book.ceiling_w is not None and wished_w <= book.ceiling_w
+
+
+def _hung(book: GpuBook) -> bool:
+    """A device with a write that has not returned takes no second one."""
+    return bool(book.pending_w)
+
+
+def _needs_grant(book: GpuBook, fallback: int, held_w: int, policy: Policy, now_s: float) -> bool:
+    if book.granted_w is None or book.granted_fallback_w != fallback:
+        return True
+    if book.outstanding:
+        patience_s = REPORTS_UNTIL_UNACKNOWLEDGED * policy.timing.report_period_s
+        unanswered = now_s - book.outstanding[-1].sent_s > patience_s
+        return unanswered and not _hung(book) and not frozen(book, now_s)
+    return book.agent_sequence != book.granted_sequence or held_w < book.granted_w
+
+
+def renewals(state: RackState, policy: Policy, books: Account, granted: Mapping[GpuId, Lower]) -> dict[GpuId, Renewal]:
+    """Return renewals for the GPUs whose agents hold our last grant (invariant 11); a new grant needs none."""
+    kept: dict[GpuId, Renewal] = {}
+    for gpu in sorted(state.gpus):
+        book = state.gpus[gpu]
+        node = books.nodes.get(book.node)
+        live = node is not None and node.state in (NodeState.LIVE, NodeState.WAITING)
+        if live and gpu not in granted and book.granted_w is not None and book.agent_sequence == book.granted_sequence:
+            kept[gpu] = Renewal(gpu, book.granted_sequence, policy.timing.lease_s)
+    return kept
+
+
+def raises(
+    state: RackState,
+    policy: Policy,
+    books: Account,
+    commanded_w: Mapping[GpuId, int],
+    targets_w: Mapping[GpuId, int],
+    lowered: Mapping[GpuId, Lower],
+    now_s: float,
+) -> dict[GpuId, Raise]:
+    """Return the raises that the ledger has room for now.
+
+    A raise is sent only into free ledger: the lowers that fund it are confirmed and settled, or they would still
+    count at their old caps.
+
+    Raises:
+        InvariantError: The sum after the raises would pass a ceiling: nothing may be raised.
+    """
+    ranges: dict[GpuId, Range] = {}
+    for gpu, target_w in targets_w.items():
+        if gpu in lowered or gpu not in commanded_w or target_w - commanded_w[gpu] < policy.dead_band_w:
+            continue
+        if _may_rise(state.gpus[gpu], books, now_s):
+            counted_w = books.exposures_w[gpu]
+            ranges[gpu] = Range(counted_w, max(target_w, counted_w), counted_w)
+    if not ranges:
+        return {}
+    node_gpus_w = {name: node.gpus_w for name, node in books.nodes.items()}
+    request = build_request(state, policy, books, ranges, node_gpus_w)
+    allowed_w = dict(zip(request.membership, waterfill(request), strict=True))
+    chosen: dict[GpuId, Raise] = {}
+    for gpu in sorted(ranges):
+        book, counted_w = state.gpus[gpu], books.exposures_w[gpu]
+        cap_w = min(targets_w[gpu], allowed_w[gpu])
+        by_w = cap_w - commanded_w[gpu]
+        if by_w < policy.dead_band_w:
+            continue
+        grant = Grant(gpu, cap_w, fallback_w(book, policy), policy.timing.lease_s, book.sequence + 1)
+        chosen[gpu] = Raise(grant, by_w, max(counted_w, cap_w))
+    return fitting(state, books, chosen)
+
+
+def _may_rise(book: GpuBook, books: Account, now_s: float) -> bool:
+    node = books.nodes[book.node]
+    if node.state is not NodeState.LIVE or book.granted_w is None or book.outstanding or _hung(book):
+        return False
+    return book.agent_sequence == book.granted_sequence and not frozen(book, now_s)
