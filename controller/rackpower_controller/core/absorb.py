@@ -71,8 +71,10 @@ def _meter_read(state: RackState, fact: MeterRead, policy: Policy) -> Absorbed:
     without_extra_w = books.load_w - before.extra_w
     most_w = PLAUSIBLE_FACTOR * max(without_extra_w, domain.limit_w)
     if not 0 <= fact.power_w <= most_w:
-        message = f"the meter of {fact.domain} reads {fact.power_w} W, more "
-            f"than everything below it can draw: ignored, check the meter"
+        message = (
+            f"the meter of {fact.domain} reads {fact.power_w} W, more than everything below it can draw: "
+            f"ignored, check the meter"
+        )
         return Absorbed(state, (), (Event(Severity.WARNING, "meter_implausible", message, domain=fact.domain),))
     excess_w = fact.power_w - without_extra_w
     kept_w = max(0, before.extra_w - max(1, round(before.extra_w * LET_GO_SHARE)))

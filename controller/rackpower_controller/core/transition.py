@@ -105,7 +105,13 @@ def _needs_grant(book: GpuBook, fallback: int, held_w: int, policy: Policy, now_
         patience_s = REPORTS_UNTIL_UNACKNOWLEDGED * policy.timing.report_period_s
         unanswered = now_s - book.outstanding[-1].sent_s > patience_s
         return unanswered and not _hung(book) and not frozen(book, now_s)
-    return book.agent_sequence != book.granted_sequence or held_w < book.granted_w
+    return book.agent_sequence != book.granted_sequence or held_w < book.granted_w or _ran_out(book)
+
+
+def _ran_out(book: GpuBook) -> bool:
+    """Whether the agent says that the lease ended: a renewal does not revive it, a new grant does."""
+    left_s = book.last.holding.lease_remaining_s if book.last is not None else None
+    return left_s is not None and left_s <= 0
 
 
 def renewals(state: RackState, policy: Policy, books: Account, granted: Mapping[GpuId, Lower]) -> dict[GpuId, Renewal]:
