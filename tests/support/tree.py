@@ -17,7 +17,7 @@ GENERATED: Final = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi")
 
 @functools.cache
 def files() -> tuple[Path, ...]:
-    """Return every file that is or may be committed, relative to the root, sorted; of an unpacked archive, all of it."""
+    """Return every file that is or may be committed, sorted, relative to the root; of an unpacked archive all."""
     if (ROOT / ".git").exists():
         git = ["git", "-c", "safe.directory=*", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
         listed = subprocess.run(git, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout.decode()
