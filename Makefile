@@ -7,8 +7,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Test workers: one a core up to two; more only heats the machine, since the system tests start daemons of their own.
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -gt 2 ] && n=2; echo $$n)
-PACKAGES := common/rackpower_common agent/rackpower_agent controller/rackpower_controller rackctl/rackpower_ctl sim/rackpower_sim
-PROTOS := $(wildcard proto/rackpower/v1/*.proto)
+TYPED := agent common controller rackctl sim proto tests tools $(patsubst %/run.py,%,$(wildcard bench/run.py))
 PIP := -m pip --disable-pip-version-check --no-input
 
 .PHONY: help
@@ -32,7 +31,7 @@ bench: .venv/.stamp  ## Measure what the README promises; ARGS go to bench.run.
 lint: .venv/.stamp  ## Check style, types, import rules, protos, and that the stubs are fresh.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports
 	$(BIN)/buf lint
 	@$(BIN)/python tools/stubs.py check
