@@ -162,12 +162,11 @@ def _split(text: str, kind: str, unit: str, example: str) -> tuple[Fraction, str
 
 def _with_unit(text: str, unit: str) -> str:
     """Return the advice to add a unit; for watts name the two that are likely."""
+    number = Fraction(text.rstrip(".") or "0")
+    if unit == "%" and 0 < number < 1:
+        return f"write `{_plain(number * 100)}%`"
     if unit != "W":
         return f"write `{text}{unit}`"
-    try:
-        number = Fraction(text)
-    except ValueError:
-        return f"write `{text} W`"
     if number >= 1000:
         return f"write `{text} W`, or `{_plain(number / 1000)} kW`"
     return f"write `{text} W`, or `{text} kW` where kilowatts are meant"

@@ -121,7 +121,8 @@ def _check(gpu_class: GpuClass, entry: Entry, label: str, findings: Findings) ->
             found.append((place_of(entry, written), message, f"set `{low}` to at most `{high}`"))
 
     at_most(gpu_class.min_cap_w, "min_cap", gpu_class.max_cap_w, "max_cap")
-    at_most(gpu_class.min_cap_w, "min_cap", gpu_class.default_cap_w, "default_cap")
+    if not found:
+        at_most(gpu_class.min_cap_w, "min_cap", gpu_class.default_cap_w, "default_cap")
     at_most(gpu_class.default_cap_w, "default_cap", gpu_class.max_cap_w, "max_cap")
     at_most(gpu_class.max_cap_w, "max_cap", gpu_class.largest_draw_w, "largest_draw")
     at_most(gpu_class.idle_w, "idle", gpu_class.max_cap_w, "max_cap")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from rackpower_common.errors import RackpowerError
@@ -77,6 +77,11 @@ def fold(names: Iterable[str]) -> str:
         single = len(parts) == 1 and "-" not in parts[0]
         written.append(f"{stem}{parts[0]}{tail}" if single else f"{stem}[{','.join(parts)}]{tail}")
     return ", ".join(f"`{name}`" for name in [*written, *rest])
+
+
+def nodes_named(names: Sequence[str]) -> str:
+    """Return ``node `a` `` or ``2 nodes `a[1-2]` `` for a sentence."""
+    return f"{'node' if len(names) == 1 else f'{len(names):,} nodes'} {fold(names)}"
 
 
 def _numbers(name: str, text: str) -> tuple[str, ...]:

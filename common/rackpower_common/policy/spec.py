@@ -81,9 +81,10 @@ def _read_headroom(text: str) -> Headroom:
     try:
         return Headroom(power_w=ceil_w(parse_power(text)))
     except QuantityError as error:
-        if "no unit" in error.message:
-            raise QuantityError(error.message, f"write `{text.strip()}%` or `{text.strip()} W`") from None
-        raise
+        if "no unit" not in error.message:
+            raise
+        share = text.strip() if Fraction(text) >= 1 else f"{float(text) * 100:g}"
+        raise QuantityError(error.message, f"write `{share}%`, or `{text.strip()} W` where watts are meant") from None
 
 
 def _read_share(text: str) -> Fraction:
@@ -127,6 +128,20 @@ def _as_feeds(value: object) -> object:
 
 def _as_list(value: object) -> object:
     return [value] if isinstance(value, (dict, str)) else value
+
+
+def _or_single(*also: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
+    """Tell the JSON schema that one item may stand for its list."""
+
+    def extend(schema: dict[str, Any]) -> None:
+        options = schema.pop("anyOf", None) or [{key: schema.pop(key) for key in _ARRAY if key in schema}]
+        array = next(option for option in options if option.get("type") == "array")
+        schema["anyOf"] = [*also, array["items"], array | {"items": {"anyOf": [*also, array["items"]]}}]
+
+    return extend
+
+
+_ARRAY: Final = ("type", "items", "minItems")
 
 
 def _pattern(pattern: str, example: str) -> WithJsonSchema:
@@ -181,7 +196,10 @@ class ClassSpec(Spec):
     """A kind of GPU. A built-in class of the same name gives what is left out."""
 
     models: Annotated[list[str], BeforeValidator(_as_list)] | None = Field(
-        None, min_length=1, description="Patterns (`*`, `?`) for the model names that drivers tell; case is ignored."
+        None,
+        min_length=1,
+        description="Patterns (`*`, `?`) for the model names that drivers tell; case is ignored.",
+        json_schema_extra=_or_single(),
     )
     min_cap: DrawW | None = Field(None, description="Smallest cap; the device's own is used where it is higher.")
     max_cap: LimitW | None = Field(None, description="Largest cap; the device's own is used where it is lower.")
@@ -199,9 +217,11 @@ class DomainSpec(Spec):
     kind: str = Field("domain", min_length=1, max_length=40, description="site, row, rack, pdu, feed, ... for people.")
     limit: LimitW = Field(description="What it may draw at its input.")
     headroom: HeadroomSpec = Field(
-        Headroom(share=DEFAULT_HEADROOM), description="Kept free below the limit, a share of it or watts."
+        Headroom(share=DEFAULT_HEADROOM), description="Kept free below the limit, a share of it or watts; default 3%."
     )
-    overhead: DrawW = Field(0, description="Its own draw beside its children: switches, pumps, fans.")
+    overhead: DrawW = Field(
+        0, description="Its own draw beside its children (switches, pumps, fans) at the output; default 0 W."
+    )
     loss: Loss | None = Field(None, description="Input over output of its conversion, 1 or more.")
     psu_efficiency: Efficiency | None = Field(None, description="The same as output over input, `97%` for instance.")
 
@@ -224,10 +244,12 @@ class NodeSpec(Spec):
     """A node, or with a range in its name many alike."""
 
     feeds: Annotated[list[FeedSpec], BeforeValidator(_as_feeds)] = Field(
-        min_length=1, description="The domain that it hangs on, or several with shares."
+        min_length=1,
+        description="The domain that it hangs on, or several with shares.",
+        json_schema_extra=_or_single({"type": "string"}),
     )
     gpus: Annotated[list[NodeGpusSpec], BeforeValidator(_as_list)] = Field(
-        min_length=1, description="Its GPUs by class and count."
+        min_length=1, description="Its GPUs by class and count.", json_schema_extra=_or_single()
     )
     overhead: DrawW = Field(description="Draw beside the GPUs (CPUs, fans, NICs) at its power supplies' output.")
     boot_overhead: DrawW | None = Field(None, description="The same just after a power cycle; default is `overhead`.")
@@ -256,8 +278,10 @@ class SettingsSpec(Spec):
     version: Literal[1] = Field(description="Version of the format.")
     objective: Literal["tokens"] = Field("tokens", description="What is maximised within the limits.")
     fallback: Fallback = Field("auto", description="Caps without a controller: `auto`, or watts for every GPU.")
-    tracking_error: TrackingError = Field(0.02, description="By how much a steady draw may pass its cap.")
-    dead_band: DrawW = Field(5, description="Smaller changes of a cap are not sent unless a limit needs them.")
+    tracking_error: TrackingError = Field(0.02, description="By how much a steady draw may pass its cap; default 2%.")
+    dead_band: DrawW = Field(
+        5, description="Smaller changes of a cap are not sent unless a limit needs them; default 5 W."
+    )
     timing: TimingSpec = Field(TimingSpec(), description="Times of the control loop.")
 
 

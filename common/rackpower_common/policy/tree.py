@@ -311,9 +311,10 @@ def _yaml_problem(file: str, text: str, error: MarkedYAMLError) -> tuple[Place, 
     problem = str(error.problem or error.context or "syntax error")
     opened = error.context_mark
     at_end = mark is not None and mark.line >= len(lines)
-    if opened is not None and ("end of stream" in problem or "<stream end>" in problem or at_end):
+    unclosed = "end of stream" in problem or "<stream end>" in problem or "expected ',' or" in problem or at_end
+    if opened is not None and unclosed:
         place = Place(file, opened.line + 1, opened.column + 1)
-        return place, "this is never closed", "add the missing quote, `]` or `}`"
+        return place, "this is not closed where it should be", "add the missing quote, comma, `]` or `}`"
     place = Place(file, mark.line + 1, mark.column + 1) if mark is not None else Place(file)
     if "'\\t'" in problem or (mark is not None and "\t" in _indent(lines, mark.line)):
         return place, "a tab cannot indent YAML", "use spaces"

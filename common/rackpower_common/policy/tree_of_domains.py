@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -131,13 +132,21 @@ def _compile_domain(
         )
     elif own_w > domain.ceiling_w:
         message = f"{label}: {ceiling} is below its own overhead of {format_power(own_w)}"
-        findings.error(place_of(entry, "limit"), message, f"write at least {format_power(own_w + headroom_w)}")
+        findings.error(place_of(entry, "limit"), message, f"write at least {format_power(_least_limit_w(spec, own_w))}")
     elif headroom_w < tracking_error * (domain.ceiling_w - own_w) * 0.999:
         place = place_of(entry, "headroom")
         short = f"headroom {format_power(headroom_w)} is less than the tracking error"
         message = f"{label}: {short} of {format_share(tracking_error)}"
         findings.warn(place, message, "a steady draw may pass the limit by the difference")
     return domain
+
+
+def _least_limit_w(spec: DomainSpec, own_w: int) -> int:
+    """Return the lowest limit that leaves `own_w` below the headroom."""
+    limit_w = math.floor(own_w / (1 - (spec.headroom.share or 0)))
+    while limit_w - spec.headroom.of(limit_w) < own_w:
+        limit_w += 1 if spec.headroom.power_w is None else spec.headroom.power_w
+    return limit_w
 
 
 def _cut_cycles(tree: PowerTree, entries: dict[str, Entry], findings: Findings) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing
+from types import NoneType
 from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -10,7 +11,8 @@ from pydantic_core import ErrorDetails
 
 from rackpower_common.policy.problems import Findings, Place, did_you_mean, one_of
 from rackpower_common.policy.spec import Spec
-from rackpower_common.policy.tree import Mapping, Tree, describe, find, plain
+from rackpower_common.policy.tree import Mapping, Scalar, Sequence, Tree, describe, find, plain
+from rackpower_common.quantity import quoted
 
 S = TypeVar("S", bound=Spec)
 
@@ -48,12 +50,34 @@ def validate(model: type[S], tree: Tree, key: Place, label: str, findings: Findi
     if not isinstance(tree, Mapping):
         findings.error(tree.place, f"{label} is a mapping of keys to values, not {describe(tree)}", _keys_hint(model))
         return None
+    empty = _report_empty(tree, label, findings)
     try:
-        return model.model_validate(plain(tree))
+        spec = model.model_validate(plain(tree))
     except ValidationError as error:
         for detail in error.errors(include_url=False):
-            _report(model, tree, key, label, detail, findings)
+            if not isinstance(detail["input"], NoneType):
+                _report(model, tree, key, label, detail, findings)
         return None
+    return None if empty else spec
+
+
+def _report_empty(tree: Tree, label: str, findings: Findings) -> bool:
+    """Report keys without a value, which may not pass for keys left out; return whether there were any."""
+    if isinstance(tree, Sequence):
+        return sum(_report_empty(item, label, findings) for item in tree.items) > 0
+    if not isinstance(tree, Mapping):
+        return False
+    found = False
+    for key, entry in tree.entries.items():
+        if isinstance(entry.value, Scalar) and entry.value.value is None:
+            hint = "write one, or remove the key"
+            if key[:1].isdigit():
+                hint = "within `{}` a comma ends a value: write numbers without commas"
+            findings.error(entry.place, f"{label}: {quoted(key)} has no value", hint)
+            found = True
+        else:
+            found = _report_empty(entry.value, label, findings) or found
+    return found
 
 
 def _report(model: type[Spec], tree: Tree, key: Place, label: str, detail: ErrorDetails, findings: Findings) -> None:
@@ -75,7 +99,7 @@ def _report(model: type[Spec], tree: Tree, key: Place, label: str, detail: Error
         hint = f"did you mean `{near}`?" if near in known else did_you_mean(word, known, otherwise)
         if word == "<<":
             hint = "merge keys are not supported: write alike nodes as one range, `gpu-node-[01-18]` for instance"
-        findings.error(at_key, f"unknown key `{word}` in {_inside(label, path[:-1])}", hint)
+        findings.error(at_key, f"unknown key {quoted(word)} in {_inside(label, path[:-1])}", hint)
     else:
         place = at.place if whole or path else key
         message, hint = _words(detail, at)
@@ -86,7 +110,7 @@ _WORDS: Final = {
     "string_type": ("a text is expected, not {written}", "put it in quotes"),
     "int_type": ("a whole number is expected, not {written}", ""),
     "int_from_float": ("a whole number is expected, not {written}", ""),
-    "bool_type": ("`true` or `false` is expected, not {written}", ""),
+    "bool_type": ("`true` or `false` is expected, not {written}", "write one of the two, nothing else"),
     "float_type": ("a number is expected, not {written}", ""),
     "finite_number": ("{written} is not a finite number", ""),
     "greater_than_equal": ("{written} is below {ge}", ""),
@@ -106,7 +130,10 @@ def _words(detail: ErrorDetails, at: Tree) -> tuple[str, str]:
     """Return message and hint for an error in a value."""
     message, hint = _WORDS.get(detail["type"], ("{written}: {reason}", ""))
     reason = detail["msg"][:1].lower() + detail["msg"][1:]
-    context = {"written": describe(at), "reason": reason} | detail.get("ctx", {})
+    bounds = {
+        name: f"{value:g}" if isinstance(value, float) else value for name, value in detail.get("ctx", {}).items()
+    }
+    context = {"written": describe(at), "reason": reason} | bounds
     return message.format_map(context), hint.format_map(context)
 
 
