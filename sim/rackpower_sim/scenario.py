@@ -1,0 +1,176 @@
+"""What a simulated rack is made of: nodes, power tree, load and seed, as a value that travels as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rackpower_common.errors import RackpowerError
+from rackpower_common.model.device import Vendor
+from rackpower_sim.classes import SUPPLY_LOSS, GpuTruth
+
+MAX_GPUS: Final = 4096
+"""Of one simulated rack: what one process steps in time."""
+
+
+class ScenarioError(RackpowerError):
+    """A simulated rack that cannot be built."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """A node: `gpus` of one class, served by replicas of `gpus_per_replica` each; watts at its supplies' output."""
+
+    name: str
+    gpu_class: str
+    gpus: int
+    domain: str
+    overhead_w: int
+    loss: float = SUPPLY_LOSS
+    gpus_per_replica: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DomainSpec:
+    """A point of the power tree; `parent` None for the root. Parents stand before their children."""
+
+    name: str
+    parent: str | None
+    kind: str
+    limit_w: int
+    headroom_w: int
+    overhead_w: int = 0
+    loss: float = 1.0
+
+    @property
+    def ceiling_w(self) -> int:
+        """Return limit − headroom."""
+        return self.limit_w - self.headroom_w
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSpec:
+    """What is asked of the rack: `offered` times what it serves uncapped, after `burst_s` seconds' worth at once.
+
+    `trace` is a file in the Azure CSV format; None makes requests up.
+    """
+
+    offered: float = 1.25
+    burst_s: float = 3.0
+    trace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A simulated rack. The classes are the truth."""
+
+    name: str
+    seed: int
+    domains: tuple[DomainSpec, ...]
+    nodes: tuple[NodeSpec, ...]
+    classes: tuple[GpuTruth, ...]
+    load: LoadSpec = LoadSpec()
+
+    @property
+    def gpu_count(self) -> int:
+        """Return how many GPUs there are."""
+        return sum(node.gpus for node in self.nodes)
+
+    def truth(self, name: str) -> GpuTruth:
+        """Return a class.
+
+        Raises:
+            ScenarioError: There is none of that name.
+        """
+        for truth in self.classes:
+            if truth.name == name:
+                return truth
+        raise ScenarioError(f"GPU class `{name}` is not in the scenario")
+
+    def gpu_truths(self) -> tuple[GpuTruth, ...]:
+        """Return the truth of each GPU, node by node."""
+        return tuple(self.truth(node.gpu_class) for node in self.nodes for _ in range(node.gpus))
+
+    def replicas(self) -> Iterator[tuple[NodeSpec, tuple[int, ...]]]:
+        """Return each replica's node and GPUs, as indices over the whole rack."""
+        first = 0
+        for node in self.nodes:
+            for begin in range(0, node.gpus, node.gpus_per_replica):
+                yield node, tuple(range(first + begin, first + min(begin + node.gpus_per_replica, node.gpus)))
+            first += node.gpus
+
+    def uncapped_tokens_per_s(self) -> float:
+        """Return what the rack serves when no cap holds it back."""
+        return sum(truth.peak_tokens_per_s for truth in self.gpu_truths())
+
+    def to_json(self) -> str:
+        """Return the scenario as text."""
+        content = asdict(self)
+        for truth in content["classes"]:
+            truth["vendor"] = truth["vendor"].value
+        return json.dumps(content, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str, where: str) -> Scenario:
+        """Read a scenario.
+
+        Raises:
+            ScenarioError: It is not one, or it contradicts itself.
+        """
+        try:
+            content = json.loads(text)
+            scenario = cls(
+                name=content["name"],
+                seed=int(content["seed"]),
+                domains=tuple(DomainSpec(**domain) for domain in content["domains"]),
+                nodes=tuple(NodeSpec(**node) for node in content["nodes"]),
+                classes=tuple(_truth(truth) for truth in content["classes"]),
+                load=LoadSpec(**content["load"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ScenarioError(f"{where}: not a simulated rack: {error}") from None
+        scenario.check(where)
+        return scenario
+
+    def check(self, where: str) -> None:
+        """Refuse a rack that contradicts itself.
+
+        Raises:
+            ScenarioError: Names are doubled or unknown, counts are not positive, or it is too large.
+        """
+        names = [node.name for node in self.nodes]
+        domains = [domain.name for domain in self.domains]
+        if not names or len(set(names)) != len(names) or len(set(domains)) != len(domains):
+            raise ScenarioError(f"{where}: nodes and domains need names of their own")
+        if not 0 < self.gpu_count <= MAX_GPUS:
+            raise ScenarioError(f"{where}: {self.gpu_count} GPUs; from 1 to {MAX_GPUS} can be simulated")
+        for node in self.nodes:
+            self.truth(node.gpu_class)
+            if node.domain not in domains:
+                raise ScenarioError(f"{where}: node {node.name} hangs on domain `{node.domain}`, which is not there")
+            if node.gpus < 1 or node.gpus_per_replica < 1 or node.loss < 1 or node.overhead_w < 0:
+                raise ScenarioError(f"{where}: node {node.name} has a count, loss or overhead that cannot be")
+        for place, domain in enumerate(self.domains):
+            if domain.parent is not None and domain.parent not in domains[:place]:
+                raise ScenarioError(f"{where}: domain {domain.name} stands before its parent `{domain.parent}`")
+
+
+def load_scenario(path: Path) -> Scenario:
+    """Read a scenario's file.
+
+    Raises:
+        ScenarioError: It cannot be read or is not one.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{path}: cannot be read: {error}") from None
+    return Scenario.from_json(text, str(path))
+
+
+def _truth(content: dict[str, Any]) -> GpuTruth:
+    assumed = tuple((str(what), str(why)) for what, why in content.pop("assumed"))
+    return GpuTruth(**(content | {"vendor": Vendor(content["vendor"]), "assumed": assumed}))
