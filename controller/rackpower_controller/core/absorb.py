@@ -93,7 +93,7 @@ def _policy_changed(state: RackState, fact: PolicyChanged, before: Policy) -> Ab
     events: list[Event] = []
     for name, spec in old.nodes.items():
         moved = name not in new.nodes or new.nodes[name].feeds != spec.feeds
-        draws = name in state.nodes or any(book.node == name for book in state.gpus.values())
+        draws = name in state.nodes or name in state.recalled_w
         if not moved or not draws:
             continue
         kept = _with_surviving_feeds(spec, old, new)
@@ -116,6 +116,7 @@ def _policy_changed(state: RackState, fact: PolicyChanged, before: Policy) -> Ab
     meters = {name: meter for name, meter in state.meters.items() if name in new.domains}
     nodes = {name: _readmit(book, new) for name, book in state.nodes.items()}
     state = replace(state, former_nodes=former, meters=meters, nodes=nodes)
+    state = replace(state, limits_lowered=state.limits_lowered or bool(lowered))
     return Absorbed(state, (), tuple(events), urgent=True)
 
 

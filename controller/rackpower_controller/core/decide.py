@@ -55,7 +55,7 @@ def decide(state: RackState, plan: Plan | None, policy: Policy, now_s: float) ->
         now_s=now_s,
         lowers=_batches(state, state.term, [lower.grant for lower in lowered.values()], kept.values()),
         raises=_batches(state, state.term, [one.grant for one in raised.values()], ()),
-        exposures_w={gpu: one.exposure_w for gpu, one in raised.items()},
+        exposures_w=_exposures_w(state, books, raised),
         events=tuple(events),
         sentence=sentence(state, books, lowered, raised, needed, waiting, fresh=fresh, planned=plan is not None),
         needs_term_above=state.needs_term_above,
@@ -67,6 +67,12 @@ def decide(state: RackState, plan: Plan | None, policy: Policy, now_s: float) ->
 
 def _nothing(state: RackState, now_s: float, words: str) -> Decision:
     return Decision(state.tick + 1, now_s, {}, {}, {}, (), words, needs_term_above=state.needs_term_above)
+
+
+def _exposures_w(state: RackState, books: Account, raised: Mapping[GpuId, Raise]) -> dict[GpuId, int]:
+    """Return what every GPU heard in this term counts for once the raises are sent, in watts: the record."""
+    heard = {gpu: books.exposures_w[gpu] for gpu, book in state.gpus.items() if book.heard}
+    return heard | {gpu: one.exposure_w for gpu, one in raised.items()}
 
 
 def _targets_w(plan: Plan | None, commanded_w: Mapping[GpuId, int], *, fresh: bool) -> dict[GpuId, int]:

@@ -43,7 +43,8 @@ class Decision:
     """One tick's decision.
 
     `lowers` (lower and equal caps, new fallbacks, renewals) are committed and sent at once. `raises` are
-    committed and sent only after `exposures_w`, the new exposure in watts of every raised GPU, is recorded.
+    committed and sent only after `exposures_w` is recorded: what every GPU heard in this term counts for once the
+    raises are sent, in watts. It is recorded every tick, so that a fenced controller notices when nothing rises too.
     A node appears at most once in each. `needs_term_above` asks the shell for a new term above that number.
     `admissions` are nodes whose boot reserve fits from now on, `waiting` says why others wait, `unmeetable` by how many
     watts a domain stands above its ceiling though everything reachable is at its minimum.

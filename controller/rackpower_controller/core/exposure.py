@@ -73,6 +73,7 @@ def shed_w(book: GpuBook, policy: Policy, now_s: float) -> int:
         return min(exposed_w, newest.cap_w) if now_s - newest.sent_s <= patience_s else exposed_w
     if book.unsettled_w is not None and book.unsettled_since_s is not None:
         standing_w = max(book.enforced_w, book.requested_w or 0)
-        settling = now_s - book.unsettled_since_s <= policy.timing.settle_s
+        patience_s = policy.timing.settle_s + REPORTS_UNTIL_SILENT * policy.timing.report_period_s
+        settling = now_s - book.unsettled_since_s <= patience_s
         return min(exposed_w, standing_w) if settling else exposed_w
     return exposed_w

@@ -92,6 +92,15 @@ class Account:
         """Return where a node's load counts."""
         return _places(self.index.nodes.get(name), state.former_nodes.get(name, ()))
 
+    def carriers(self, gpu: GpuId, state: RackState) -> frozenset[DomainName]:
+        """Return every domain in which a GPU counts."""
+        name = state.gpus[gpu].node
+        former = state.former_nodes.get(name)
+        if former is None:
+            return self.index.above(name)
+        feeds = [feed for place in self.places(name, state) for feed in place.feeds]
+        return frozenset(above for feed in feeds for above in self.index.ancestors(feed.domain))
+
 
 def missing_w(spec: Node, books: list[GpuBook], book: NodeBook | None, index: RackIndex) -> int:
     """Return what GPUs that the policy names and the node never listed count for, in watts: their class's maximum."""
@@ -127,7 +136,8 @@ def account(state: RackState, policy: Policy, now_s: float) -> Account:
             absent_w = missing_w(spec, books, book, index)
             own_w, own_shed_w = own_w + absent_w, own_shed_w + absent_w
         if seen is NodeState.UNHEARD:
-            own_shed_w = min(own_shed_w, _recalled_w(state, name, books, own_shed_w))
+            least_w = class_sum_w(anyhow, index, most=False)
+            own_shed_w = min(own_shed_w, max(least_w, _recalled_w(state, name, books, own_shed_w)))
         nodes[name] = NodeAccount(seen, own_w, own_shed_w, overhead_w(anyhow, book, seen))
         for place in _places(spec, former):
             views.put(place, nodes[name], index)
@@ -156,9 +166,15 @@ class _Views:
 
 
 def _recalled_w(state: RackState, name: NodeName, books: list[GpuBook], otherwise_w: int) -> int:
+    """Return what an unheard node counts for when limits are to be met, in watts: its record, else its maximum.
+
+    What was in force before we came was safe: without a record it is no reason to shed until a limit was lowered.
+    """
     if books and all(book.recalled_w is not None for book in books):
         return sum(book.recalled_w or 0 for book in books)
-    return state.recalled_w.get(name, otherwise_w)
+    if name in state.recalled_w:
+        return state.recalled_w[name]
+    return otherwise_w if state.limits_lowered else 0
 
 
 def _places(spec: Node | None, former: tuple[Node, ...]) -> list[Node]:

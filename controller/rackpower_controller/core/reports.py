@@ -127,10 +127,10 @@ def _absorb_line(
 
 def _with_ceiling(book: GpuBook, line: GpuReport, now_s: float, policy: Policy) -> GpuBook:
     """Note an enforced cap that stays below the requested one: somebody else's limit, the lowest wins (invariant 6)."""
-    held, aged_s = line.holding, line.holding.enforced_age_s or 0.0
-    known = held.enforced_w is not None and held.requested_w is not None
-    if known and held.enforced_w < held.requested_w and aged_s >= policy.timing.settle_s:
-        return replace(book, ceiling_w=held.enforced_w, ceiling_at_s=now_s)
+    enforced_w, aged_s = line.holding.enforced_w, line.holding.enforced_age_s or 0.0
+    below = enforced_w is not None and enforced_w < (line.holding.requested_w or 0)
+    if below and aged_s >= policy.timing.settle_s:
+        return replace(book, ceiling_w=enforced_w, ceiling_at_s=now_s)
     if book.ceiling_at_s is not None and now_s - book.ceiling_at_s > CEILING_RETRY_S:
         return replace(book, ceiling_w=None, ceiling_at_s=None)
     return book

@@ -38,14 +38,7 @@ def fitting(state: RackState, books: Account, chosen: dict[GpuId, Raise]) -> dic
 
 
 def _under(state: RackState, books: Account, gpu: GpuId, over: AbstractSet[str]) -> bool:
-    name = state.gpus[gpu].node
-    places = set(books.index.above(name)) | {
-        above
-        for old in state.former_nodes.get(name, ())
-        for feed in old.feeds
-        for above in books.index.ancestors(feed.domain)
-    }
-    return name in over or not places.isdisjoint(over)
+    return state.gpus[gpu].node in over or not books.carriers(gpu, state).isdisjoint(over)
 
 
 def _overfull(state: RackState, books: Account, chosen: Mapping[GpuId, Raise]) -> set[str]:

@@ -119,6 +119,7 @@ class RackState:
     """All that the decision is made from, beside plan, policy and time.
 
     `former_nodes` keeps, for a node that a policy dropped or moved, what it was: its exposure still counts there.
+    `limits_lowered` says that a limit came down since this process started: then unheard nodes are a reason to shed.
     `recalled_w` is what the store recorded for a node before this term: for lowered limits only, never for raises.
     """
 
@@ -130,5 +131,6 @@ class RackState:
     meters: Mapping[DomainName, MeterBook] = field(default_factory=dict)
     former_nodes: Mapping[NodeName, tuple[Node, ...]] = field(default_factory=dict)
     recalled_w: Mapping[NodeName, int] = field(default_factory=dict)
+    limits_lowered: bool = False
     store_detail: str = ""
     needs_term_above: int | None = None

@@ -138,16 +138,17 @@ def raises(
     """Return the raises that the ledger has room for now.
 
     A raise is sent only into free ledger: the lowers that fund it are confirmed and settled, or they would still
-    count at their old caps.
+    count at their old caps. Below a domain that stands over its ceiling nothing rises at all.
 
     Raises:
         InvariantError: The sum after the raises would pass a ceiling: nothing may be raised.
     """
     ranges: dict[GpuId, Range] = {}
+    closed = {name for name, domain in books.domains.items() if domain.load_w > domain.ceiling_w}
     for gpu, target_w in targets_w.items():
         if gpu in lowered or gpu not in commanded_w or target_w - commanded_w[gpu] < policy.dead_band_w:
             continue
-        if _may_rise(state.gpus[gpu], books, now_s):
+        if _may_rise(state.gpus[gpu], books, now_s) and closed.isdisjoint(books.carriers(gpu, state)):
             counted_w = books.exposures_w[gpu]
             ranges[gpu] = Range(counted_w, max(target_w, counted_w), counted_w)
     if not ranges:
