@@ -1,0 +1,93 @@
+"""The whole safety argument against true hardware in virtual time, by seed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from rackpower_controller.core.facts import Fact, NodeReported
+from rackpower_sim.world.controllers import ControllerShell
+from rackpower_sim.world.faults import END_S, schedule
+from rackpower_sim.world.link import Weather
+from rackpower_sim.world.rack import Outcome, World, small_policy
+
+SEEDS = range(48)
+
+ROUGH = Weather(loss=0.03, duplication=0.03, delay_s=(0.001, 0.4))
+
+
+def _world(seed: int) -> World:
+    policy = small_policy(nodes=2 + seed % 4, gpus=1 + seed % 3)
+    return World(seed, policy, ROUGH if seed % 2 else Weather(), controllers=2)
+
+
+def _story(outcome: Outcome, seed: int) -> str:
+    first = outcome.excesses[0] if outcome.excesses else None
+    return f"seed {seed}: {first}\n" + "\n".join(outcome.timeline[-400:])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_hardware_never_could_draw_more_than_a_limit(seed: int) -> None:
+    """Whatever fails in messages, processes, stores, journals and power, no instant shows an excess."""
+    world = _world(seed)
+    outcome = world.run(END_S, schedule(seed, world))
+    assert not outcome.excesses, _story(outcome, seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_plan_is_reached_after_faults_stop(seed: int) -> None:
+    """Twenty-five seconds after the last fault every GPU stands at its target, but for the dead-band."""
+    world = _world(seed)
+    outcome = world.run(END_S, schedule(seed, world))
+    dead_band_w = world.policy.dead_band_w
+    assert set(outcome.targets_w) == set(outcome.enforced_w), _story(outcome, seed)
+    off = {
+        gpu: (watts, outcome.enforced_w[gpu])
+        for gpu, watts in outcome.targets_w.items()
+        if abs(watts - outcome.enforced_w[gpu]) >= dead_band_w
+    }
+    assert not off, f"{off}\n" + _story(outcome, seed)
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    """A seed replays to the byte, or a failing one could not be studied."""
+    runs = []
+    for _ in range(2):
+        world = _world(7)
+        runs.append("\n".join(world.run(60.0, schedule(7, world)).timeline))
+    assert runs[0] == runs[1]
+
+
+class _TrustsSentLowers(ControllerShell):
+    """A controller with a fault of the kind that the checker must see: a lower counts as done when it is sent."""
+
+    def _absorb(self, fact: Fact) -> None:
+        super()._absorb(fact)
+        if isinstance(fact, NodeReported):
+            return
+        self._forget_old_levels()
+
+    def _send(self, batches: object) -> None:
+        super()._send(batches)  # type: ignore[arg-type]
+        self._forget_old_levels()
+
+    def _forget_old_levels(self) -> None:
+        gpus = {
+            gpu: replace(book, unsettled_w=None, requested_w=book.granted_w, enforced_w=book.granted_w, highest_w=None)
+            if book.granted_w is not None and book.outstanding
+            else replace(book, unsettled_w=None)
+            for gpu, book in self.state.gpus.items()
+        }
+        self.state = replace(self.state, gpus=gpus)
+
+
+def test_the_checker_sees_a_controller_that_books_lowers_when_sent() -> None:
+    """Booking a lower when it is sent breaks the budget, and the checker says so: it is able to fail."""
+    caught = 0
+    for seed in range(6):
+        world = _world(seed)
+        broken = _TrustsSentLowers("controller-0", world.policy, world.network, world.store, world.time)
+        broken.listen = world.note
+        world.controllers[0] = broken
+        caught += bool(world.run(END_S, schedule(seed, world)).excesses)
+    assert caught > 0
