@@ -9,7 +9,6 @@ from typing import Final
 from rackpower_agent.inference.base import WorkloadSource
 from rackpower_common.model.device import Workload
 from rackpower_common.model.identity import GpuId
-
 from rackpower_sim.devices import node_file_option
 from rackpower_sim.node_layout import NodeState, ReplicaState
 from rackpower_sim.shared_state import STALE_S, NodeFile, SharedStateError, boot_clock_s

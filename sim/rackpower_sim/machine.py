@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -51,7 +51,7 @@ class Machine:
         self.bank = GpuBank(scenario.gpu_truths(), scenario.seed)
         replicas = list(scenario.replicas())
         self.replicas = ReplicaBank([gpus for _, gpus in replicas], self.bank.gpus, arrivals(scenario, trace))
-        counts = [node.gpus for node in scenario.nodes]
+        counts = [node.gpu_count for node in scenario.nodes]
         self._gpu_starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
         servers = [sum(1 for node, _ in replicas if node is spec) for spec in scenario.nodes]
         self._replica_starts = np.concatenate(([0], np.cumsum(servers)[:-1]))
@@ -62,6 +62,7 @@ class Machine:
         self.extra_overhead_w: Floats = np.zeros(len(counts))
         self.boots = [1] * len(counts)
         self._dark_until_s: dict[int, float] = {}
+        self._serve(range(len(counts)), on=not scenario.load.wait_for_boot_cap)
         self._load: Floats = np.zeros((1, self.bank.gpus))
 
     @property
@@ -72,18 +73,24 @@ class Machine:
     def gpus_of(self, node: int) -> range:
         """Return a node's GPUs, as indices over the rack."""
         first = int(self._gpu_starts[node])
-        return range(first, first + self.scenario.nodes[node].gpus)
+        return range(first, first + self.scenario.nodes[node].gpu_count)
 
     def is_dark(self, node: int) -> bool:
         """Return whether a node is going through a power cycle."""
         return node in self._dark_until_s
 
     def reboot(self, node: int, down_s: float) -> None:
-        """Take a node through a power cycle; its GPUs come back with default caps."""
+        """Take a node through a power cycle; its GPUs come back with default caps, its servers perhaps later."""
         self._dark_until_s[node] = self.bank.time_s + down_s
         self._switch(node, on=False)
+        self._serve([node], on=False)
         if down_s <= 0:
             self._power_up(node)
+
+    def start_servers(self, node: int) -> None:
+        """Let a node's servers run from now to its next power cycle."""
+        if not self.is_dark(node):
+            self._serve([node], on=True)
 
     def step(self) -> tuple[HistoryEntry, ...]:
         """Make one step; return one history entry a node, their times counted from the start."""
@@ -149,9 +156,13 @@ class Machine:
             self.bank.reset(gpu)
         self.boots[node] += 1
         self._switch(node, on=True)
+        self._serve([node], on=not self.scenario.load.wait_for_boot_cap)
 
     def _switch(self, node: int, *, on: bool) -> None:
         gpus = self.gpus_of(node)
         self.bank.powered[gpus.start : gpus.stop] = on
-        bounds = [*self._replica_starts.tolist(), len(self.replicas.accepting)]
-        self.replicas.accepting[bounds[node] : bounds[node + 1]] = on
+
+    def _serve(self, nodes: Iterable[int], *, on: bool) -> None:
+        bounds = [*self._replica_starts.tolist(), len(self.replicas.serving)]
+        for node in nodes:
+            self.replicas.serving[bounds[node] : bounds[node + 1]] = on

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 
 from rackpower_agent.meters.base import MeterReading, NodeMeter
-
 from rackpower_sim.devices import node_file_option
 from rackpower_sim.shared_state import STALE_S, NodeFile, SharedStateError, boot_clock_s
 

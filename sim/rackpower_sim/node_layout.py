@@ -168,7 +168,8 @@ class NodeSlot(IntEnum):
     REBOOT = 0
     REBOOT_DOWN_MS = 1
     EXTRA_OVERHEAD_W = 2
-    SPARE = 3
+    SERVE_BOOT = 3
+    """The boot for which the servers may run; see `LoadSpec.wait_for_boot_cap`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from typing import Final
 import structlog
 
 from rackpower_common.errors import RackpowerError
+from rackpower_sim.classes import GpuTruth
 from rackpower_sim.machine import Machine
 from rackpower_sim.node_layout import (
     HistoryEntry,
@@ -53,21 +54,9 @@ def static_nodes(scenario: Scenario) -> tuple[StaticNode, ...]:
     replicas = list(scenario.replicas())
     first = 0
     for node in scenario.nodes:
-        truth = scenario.truth(node.gpu_class)
         gpus = tuple(
-            StaticGpu(
-                uuid=f"GPU-{uuid.uuid5(_NAMESPACE, f'{scenario.name}/{scenario.seed}/{node.name}/{index}')}",
-                gpu_class=truth.name,
-                vendor=truth.vendor.value,
-                model=truth.model,
-                pci_address=f"0000:{0x1A + 0x11 * index & 0xFF:02x}:00.0" if node.gpus <= 8 else f"{index:04x}:1a:00.0",
-                min_cap_w=truth.min_cap_w,
-                max_cap_w=truth.max_cap_w,
-                default_cap_w=truth.default_cap_w,
-                largest_draw_w=truth.largest_draw_w,
-                slowdown_c=truth.slowdown_c,
-            )
-            for index in range(node.gpus)
+            _static_gpu(scenario.truth(name), f"{scenario.name}/{scenario.seed}/{node.name}", index)
+            for index, name in enumerate(node.gpu_classes)
         )
         mine = [indices for spec, indices in replicas if spec is node]
         servers = tuple(
@@ -75,8 +64,23 @@ def static_nodes(scenario: Scenario) -> tuple[StaticNode, ...]:
             for place, indices in enumerate(mine)
         )
         nodes.append(StaticNode(node.name, gpus, servers, node.loss))
-        first += node.gpus
+        first += node.gpu_count
     return tuple(nodes)
+
+
+def _static_gpu(truth: GpuTruth, node: str, index: int) -> StaticGpu:
+    return StaticGpu(
+        uuid=f"GPU-{uuid.uuid5(_NAMESPACE, f'{node}/{index}')}",
+        gpu_class=truth.name,
+        vendor=truth.vendor.value,
+        model=truth.model,
+        pci_address=f"{index // 8:04x}:{0x1A + 0x11 * (index % 8):02x}:00.0",
+        min_cap_w=truth.min_cap_w,
+        max_cap_w=truth.max_cap_w,
+        default_cap_w=truth.default_cap_w,
+        largest_draw_w=truth.largest_draw_w,
+        slowdown_c=truth.slowdown_c,
+    )
 
 
 class Rack:
@@ -123,6 +127,8 @@ class Rack:
         if reboots != self._reboots[node] and not machine.is_dark(node):
             self._reboots[node] = reboots
             machine.reboot(node, writer.node_slot(NodeSlot.REBOOT_DOWN_MS) / 1000)
+        if writer.node_slot(NodeSlot.SERVE_BOOT) == machine.boots[node]:
+            machine.start_servers(node)
         for index, gpu in enumerate(machine.gpus_of(node)):
             limit_w = writer.slot(index, Slot.OUT_OF_BAND_W)
             if limit_w != self._out_of_band_w[gpu]:

@@ -21,16 +21,45 @@ class ScenarioError(RackpowerError):
 
 
 @dataclass(frozen=True, slots=True)
+class GpuGroup:
+    """So many GPUs of one class."""
+
+    gpu_class: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSpec:
+    """A domain that a node hangs on, and the share of the node's load that it carries."""
+
+    domain: str
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """A node: `gpus` of one class, served by replicas of `gpus_per_replica` each; watts at its supplies' output."""
+    """A node and its GPUs, served by replicas of `gpus_per_replica` each.
+
+    `overhead_w` is the most that it draws beside its GPUs, at its supplies' output; `limit_w` at their input.
+    """
 
     name: str
-    gpu_class: str
-    gpus: int
-    domain: str
+    gpus: tuple[GpuGroup, ...]
+    feeds: tuple[FeedSpec, ...]
     overhead_w: int
     loss: float = SUPPLY_LOSS
     gpus_per_replica: int = 1
+    limit_w: int | None = None
+
+    @property
+    def gpu_count(self) -> int:
+        """Return how many GPUs it has."""
+        return sum(group.count for group in self.gpus)
+
+    @property
+    def gpu_classes(self) -> tuple[str, ...]:
+        """Return the class of each GPU, in order."""
+        return tuple(group.gpu_class for group in self.gpus for _ in range(group.count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +84,14 @@ class DomainSpec:
 class LoadSpec:
     """What is asked of the rack: `offered` times what it serves uncapped, after `burst_s` seconds' worth at once.
 
-    `trace` is a file in the Azure CSV format; None makes requests up.
+    `trace` is a file in the Azure CSV format; None makes requests up. With `wait_for_boot_cap` a node's servers stay
+    down after each boot until `NodeFile.start_servers`, as units with `Requires=rackpower-boot-cap.service` do.
     """
 
     offered: float = 1.25
     burst_s: float = 3.0
     trace: str | None = None
+    wait_for_boot_cap: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +108,7 @@ class Scenario:
     @property
     def gpu_count(self) -> int:
         """Return how many GPUs there are."""
-        return sum(node.gpus for node in self.nodes)
+        return sum(node.gpu_count for node in self.nodes)
 
     def truth(self, name: str) -> GpuTruth:
         """Return a class.
@@ -92,15 +123,15 @@ class Scenario:
 
     def gpu_truths(self) -> tuple[GpuTruth, ...]:
         """Return the truth of each GPU, node by node."""
-        return tuple(self.truth(node.gpu_class) for node in self.nodes for _ in range(node.gpus))
+        return tuple(self.truth(name) for node in self.nodes for name in node.gpu_classes)
 
     def replicas(self) -> Iterator[tuple[NodeSpec, tuple[int, ...]]]:
         """Return each replica's node and GPUs, as indices over the whole rack."""
         first = 0
         for node in self.nodes:
-            for begin in range(0, node.gpus, node.gpus_per_replica):
-                yield node, tuple(range(first + begin, first + min(begin + node.gpus_per_replica, node.gpus)))
-            first += node.gpus
+            for begin in range(0, node.gpu_count, node.gpus_per_replica):
+                yield node, tuple(range(first + begin, first + min(begin + node.gpus_per_replica, node.gpu_count)))
+            first += node.gpu_count
 
     def uncapped_tokens_per_s(self) -> float:
         """Return what the rack serves when no cap holds it back."""
@@ -126,7 +157,7 @@ class Scenario:
                 name=content["name"],
                 seed=int(content["seed"]),
                 domains=tuple(DomainSpec(**domain) for domain in content["domains"]),
-                nodes=tuple(NodeSpec(**node) for node in content["nodes"]),
+                nodes=tuple(_node(node) for node in content["nodes"]),
                 classes=tuple(_truth(truth) for truth in content["classes"]),
                 load=LoadSpec(**content["load"]),
             )
@@ -148,10 +179,12 @@ class Scenario:
         if not 0 < self.gpu_count <= MAX_GPUS:
             raise ScenarioError(f"{where}: {self.gpu_count} GPUs; from 1 to {MAX_GPUS} can be simulated")
         for node in self.nodes:
-            self.truth(node.gpu_class)
-            if node.domain not in domains:
-                raise ScenarioError(f"{where}: node {node.name} hangs on domain `{node.domain}`, which is not there")
-            if node.gpus < 1 or node.gpus_per_replica < 1 or node.loss < 1 or node.overhead_w < 0:
+            for name in node.gpu_classes:
+                self.truth(name)
+            for feed in node.feeds:
+                if feed.domain not in domains:
+                    raise ScenarioError(f"{where}: node {node.name} hangs on `{feed.domain}`, which is not there")
+            if node.gpu_count < 1 or node.gpus_per_replica < 1 or node.loss < 1 or node.overhead_w < 0:
                 raise ScenarioError(f"{where}: node {node.name} has a count, loss or overhead that cannot be")
         for place, domain in enumerate(self.domains):
             if domain.parent is not None and domain.parent not in domains[:place]:
@@ -169,6 +202,12 @@ def load_scenario(path: Path) -> Scenario:
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{path}: cannot be read: {error}") from None
     return Scenario.from_json(text, str(path))
+
+
+def _node(content: dict[str, Any]) -> NodeSpec:
+    gpus = tuple(GpuGroup(**group) for group in content.pop("gpus"))
+    feeds = tuple(FeedSpec(**feed) for feed in content.pop("feeds"))
+    return NodeSpec(gpus=gpus, feeds=feeds, **content)
 
 
 def _truth(content: dict[str, Any]) -> GpuTruth:

@@ -189,6 +189,10 @@ class NodeFile(_Mapped):
         self._words[self._node_slot + NodeSlot.REBOOT_DOWN_MS] = round(down_s * 1000)
         self._words[self._node_slot + NodeSlot.REBOOT] += 1
 
+    def start_servers(self) -> None:
+        """Let the node's servers run until its next boot: the boot cap has been set."""
+        self._words[self._node_slot + NodeSlot.SERVE_BOOT] = self.node().boots
+
     def add_overhead(self, extra_w: int) -> None:
         """Let the node draw `extra_w` watts more beside its GPUs than it otherwise would; 0 ends it."""
         self._words[self._node_slot + NodeSlot.EXTRA_OVERHEAD_W] = extra_w

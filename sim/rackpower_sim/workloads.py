@@ -96,7 +96,7 @@ class ReplicaBank:
         replicas = len(groups)
         ranks = (np.arange(replicas)[None, :] - np.arange(replicas)[:, None]) % replicas
         self._ties: Floats = ranks.astype(np.float64) * _TIE_TOKENS
-        self.accepting: npt.NDArray[np.bool_] = np.ones(replicas, dtype=np.bool_)
+        self.serving: npt.NDArray[np.bool_] = np.ones(replicas, dtype=np.bool_)
         self.outstanding: Floats = np.zeros((lanes, replicas))
         self.generated: Floats = np.zeros((lanes, replicas))
         self.arrived = 0
@@ -104,8 +104,13 @@ class ReplicaBank:
         self._queues = [_Queue() for _ in groups] if records else []
 
     def admit(self, until_s: float) -> None:
-        """Hand the requests that arrive before `until_s` to the replicas with the least work outstanding."""
-        closed = None if self.accepting.all() else np.where(self.accepting, 0.0, np.inf)
+        """Hand the requests that arrive before `until_s` to the replicas with the least work outstanding.
+
+        While no replica is serving, requests wait before the balancer.
+        """
+        if not self.serving.any():
+            return
+        closed = None if self.serving.all() else np.where(self.serving, 0.0, np.inf)
         while self._next is not None and self._next.arrival_s < until_s:
             self._dispatch(self._next, closed)
             self._next = next(self._arrivals, None)
@@ -121,9 +126,9 @@ class ReplicaBank:
             Share of the step that each GPU was busy, shape `(lanes, gpus)`.
         """
         slowest = np.minimum.reduceat(rates[:, self._order], self._starts, axis=1)
-        possible = slowest * self._sizes * step_s
+        possible = np.where(self.serving, slowest * self._sizes * step_s, 0.0)
         done = np.minimum(self.outstanding, possible)
-        stalled = self.outstanding > 0  # at a rate of 0 a replica works and gets nowhere
+        stalled = (self.outstanding > 0) & self.serving  # at a rate of 0 a replica works and gets nowhere
         busy = np.divide(done, possible, out=stalled.astype(np.float64), where=possible > 0)
         self.outstanding -= done
         self.generated += done
