@@ -125,7 +125,7 @@ def test_invariant_05_a_raise_is_in_the_journal_before_it_is_written() -> None:
     node = granted(400)
     node.send(grant(2, 700, fallback_w=350))
     node.settle()
-    write, disk = node.raises[-1]
+    write, disk = node.raises[-1].write, node.raises[-1].disk
     assert disk is not None
     record = disk.gpus[0]
     assert (record.cap_w, record.sequence, record.fallback_w, record.term) == (write.cap_w, 2, 350, term())

@@ -56,17 +56,32 @@ def grant(sequence: int, cap_w: int, *, fallback_w: int = 300, lease_s: float = 
 
 @dataclass
 class Driver:
-    """The truth of one GPU: what was asked for, and the limit that a BMC sets above us."""
+    """The truth of one GPU: what was asked for, and the limit that a BMC sets above us; `history` is all it ever held."""
 
     requested_w: int = DEFAULT_W
     bmc_w: int = 10_000
     under_way: list[WriteCap] = field(default_factory=list)
     landed: list[int] = field(default_factory=list)
+    history: list[int] = field(default_factory=lambda: [DEFAULT_W])
+
+    def hold(self, cap_w: int) -> None:
+        """Take a cap, whoever set it."""
+        self.requested_w = cap_w
+        self.history.append(cap_w)
 
     @property
     def enforced_w(self) -> int:
         """Return what the hardware enforces."""
         return min(self.requested_w, self.bmc_w)
+
+
+@dataclass(frozen=True)
+class Raise:
+    """A write above what the driver held, with the disk and the time at which it was issued."""
+
+    write: WriteCap
+    disk: JournalImage | None
+    at_s: float
 
 
 class LeaseNode:
@@ -85,7 +100,7 @@ class LeaseNode:
         self.told: list[WriteError] = []
         self.notes: list[Note] = []
         self.reports_asked = 0
-        self.raises: list[tuple[WriteCap, JournalImage | None]] = []
+        self.raises: list[Raise] = []
         self.keeper = self._new_keeper(Memory(None))
 
     def _new_keeper(self, memory: Memory) -> LeaseKeeper:
@@ -108,7 +123,7 @@ class LeaseNode:
                     driver = self.drivers[action.gpu]
                     assert not driver.under_way, "a second write while one has not returned"
                     if action.cap_w > driver.requested_w:
-                        self.raises.append((action, self.disk))
+                        self.raises.append(Raise(action, self.disk, self.now_s))
                     driver.under_way.append(action)
                 case ReadCap():
                     self.reads.append((action.gpu, self.now_s))
@@ -129,7 +144,7 @@ class LeaseNode:
         driver = self.drivers[GpuId(gpu)]
         write = driver.under_way.pop(0)
         if lands if lands is not None else failure is None:
-            driver.requested_w = write.cap_w
+            driver.hold(write.cap_w)
             driver.landed.append(write.cap_w)
         self.feed(WriteReturned(write.gpu, write.number, failure, "" if failure is None else "driver says no"))
 
@@ -225,7 +240,7 @@ class LeaseNode:
         """Let the dead process's writes take effect."""
         for driver in self.drivers.values():
             for write in driver.under_way:
-                driver.requested_w = write.cap_w
+                driver.hold(write.cap_w)
             driver.under_way.clear()
 
     def writer_leaves(self) -> None:
@@ -238,6 +253,6 @@ class LeaseNode:
         self.boot_id += "+"
         self.now_s = 5.0
         for driver in self.drivers.values():
-            driver.requested_w = DEFAULT_W
+            driver.hold(DEFAULT_W)
             driver.under_way.clear()
         self.crash()
