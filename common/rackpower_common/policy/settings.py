@@ -20,6 +20,18 @@ SHORTEST_S: Final = 0.05
 LONGEST_S: Final = 3600.0
 
 
+RULES: Final = (
+    ("settle", 1, False, "lease", "below", "a lowered cap must settle before its lease ends"),
+    ("tick", 3, True, "watchdog", "at most a third of", "a watchdog may not bite at one late tick"),
+    ("watchdog", 1, False, "lease", "below", "a hung controller must be gone before its leases end"),
+    ("tick", 2, True, "leader_ttl", "at most half of", "a reign is renewed once a tick and outlives a late one"),
+    ("leader_ttl", 1, True, "lease", "at most", "another controller must take over before leases end"),
+    ("report_period", 2, True, "settle", "at most half of", "one report confirms a lower, a later one settles it"),
+    ("report_period", 3, True, "lease", "at most a third of", "a lease may not end at one lost report"),
+)
+"""So many times the first < (≤ where true) the second, in words, and why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What applies to the whole policy; `fallback` is `auto` or whole watts, `tracking_error` a share."""
@@ -100,55 +112,10 @@ def _check_timing(timing: Timing, entry: Entry, findings: Findings) -> None:
             span = f"{format_duration(SHORTEST_S)} to {format_duration(LONGEST_S)}"
             findings.error(place_of(entry, key), f"`{key}` of {format_duration(value_s)} is outside {span}", "")
 
-    def rule(holds: bool, first: str, words: str, second: str, why: str) -> None:
-        if holds:
-            return
-        place = next((at for at in (place_of(entry, first), place_of(entry, second)) if at != entry.place), entry.place)
+    for first, times, at_most, second, words, why in RULES:
+        if times * times_s[first] < times_s[second] or (at_most and times * times_s[first] == times_s[second]):
+            continue
+        places = (place_of(entry, first), place_of(entry, second))
+        place = next((at for at in places if at != entry.place), entry.place)
         values = f"`{first}` {format_duration(times_s[first])}, `{second}` {format_duration(times_s[second])}"
         findings.error(place, f"`timing`: {first} must be {words} {second}: {values}", why)
-
-    rule(
-        timing.settle_s < timing.lease_s, "settle", "below", "lease", "a lowered cap must settle before its lease ends"
-    )
-    rule(
-        3 * timing.tick_s <= timing.watchdog_s,
-        "watchdog",
-        "at least three times",
-        "tick",
-        "a watchdog may not bite at one late tick",
-    )
-    rule(
-        timing.watchdog_s < timing.lease_s,
-        "watchdog",
-        "below",
-        "lease",
-        "a hung controller must be gone before its leases end",
-    )
-    rule(
-        2 * timing.tick_s <= timing.leader_ttl_s,
-        "leader_ttl",
-        "at least twice",
-        "tick",
-        "a reign is renewed once a tick and may not end at one late tick",
-    )
-    rule(
-        timing.leader_ttl_s <= timing.lease_s,
-        "leader_ttl",
-        "at most",
-        "lease",
-        "another controller must be able to take over before leases end",
-    )
-    rule(
-        2 * timing.report_period_s <= timing.settle_s,
-        "report_period",
-        "at most half of",
-        "settle",
-        "a lowered cap is confirmed by one report and settled by a later one",
-    )
-    rule(
-        timing.report_period_s * 3 <= timing.lease_s,
-        "lease",
-        "at least three times",
-        "report_period",
-        "a lease may not end at one lost report",
-    )
