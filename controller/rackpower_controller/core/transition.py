@@ -64,11 +64,12 @@ def lowers(
         now_s: The time.
     """
     chosen: dict[GpuId, Lower] = {}
+    least_change_w = 1 if _raise_waits(state, policy, books, commanded_w, targets_w, now_s) else policy.dead_band_w
     for gpu in sorted(commanded_w):
         book, held_w = state.gpus[gpu], commanded_w[gpu]
         cap_w = min(held_w, needed_w.get(gpu, held_w))
         wished_w = _wished_w(book, books, targets_w.get(gpu, held_w))
-        if wished_w <= held_w - policy.dead_band_w or (wished_w < held_w and _must(book, wished_w)):
+        if wished_w <= held_w - least_change_w or (wished_w < held_w and _must(book, wished_w)):
             cap_w = min(cap_w, wished_w)
         if cap_w < held_w and _hung(book):
             cap_w = held_w
@@ -77,6 +78,22 @@ def lowers(
             grant = Grant(gpu, cap_w, fallback, policy.timing.lease_s, book.sequence + 1)
             chosen[gpu] = Lower(grant, held_w - cap_w)
     return chosen
+
+
+def _raise_waits(
+    state: RackState,
+    policy: Policy,
+    books: Account,
+    commanded_w: Mapping[GpuId, int],
+    targets_w: Mapping[GpuId, int],
+    now_s: float,
+) -> bool:
+    """Whether a raise worth sending waits: then the few watts that others hold above their targets are wanted too."""
+    return any(
+        target_w - commanded_w[gpu] >= policy.dead_band_w and _may_rise(state.gpus[gpu], books, now_s)
+        for gpu, target_w in targets_w.items()
+        if gpu in commanded_w
+    )
 
 
 def _wished_w(book: GpuBook, books: Account, target_w: int) -> int:
