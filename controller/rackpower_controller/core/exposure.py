@@ -24,8 +24,11 @@ def node_state(book: NodeBook | None, spec: Node | None, policy: Policy, now_s: 
     """Return how the controller sees a node now."""
     if spec is None:
         return NodeState.UNKNOWN
-    if (book is None or book.stream is None) and (spec.off or (book is not None and book.declared_off)):
-        return NodeState.OFF
+    if book is None or book.stream is None:
+        # a node that ever connected contradicted the policy's word: from then on its silence frees nothing
+        never_seen = book is None or not book.boot_id
+        if (spec.off and never_seen) or (book is not None and book.declared_off):
+            return NodeState.OFF
     if book is None or not book.heard or book.last_report_s is None:
         return NodeState.UNHEARD
     silent_after_s = REPORTS_UNTIL_SILENT * policy.timing.report_period_s

@@ -29,12 +29,13 @@ def connected(state: RackState, fact: NodeConnected, policy: Policy) -> Absorbed
     hello, name = fact.hello, fact.hello.node
     if name not in rack_index(policy).nodes and name not in state.former_nodes:
         return _refuse_stranger(state, fact)
-    clash = _clash(state, fact)
+    clash = _clash(state, fact, policy)
     if clash is not None:
         return _refuse_duplicate(state, fact, clash)
     before = state.nodes.get(name, NodeBook(name))
     rebooted = before.boot_id not in ("", hello.boot_id)
     proven = rebooted and hello.devices_complete
+    state = _renamed(state, hello, policy)
     gpus = _books_after_hello(state, hello, drop_missing=proven)
     book = replace(
         before,
@@ -74,11 +75,11 @@ def _welcome(state: RackState, fact: NodeConnected, before: NodeBook, *, reboote
     return Absorbed(state, tuple(answers), tuple(events))
 
 
-def _clash(state: RackState, fact: NodeConnected) -> str | None:
+def _clash(state: RackState, fact: NodeConnected, policy: Policy) -> str | None:
     """Return why this hello cannot be the node that we know, None when it can."""
     book = state.nodes.get(fact.hello.node)
     if book is None or book.boot_id == "":
-        return _foreign_gpu(state, fact)
+        return _foreign_gpu(state, fact, policy)
     if book.identity and book.identity != fact.identity:
         return f"its identity is {fact.identity}, the node's is {book.identity}"
     known = {gpu.gpu for gpu in state.gpus.values() if gpu.node == fact.hello.node}
@@ -87,20 +88,43 @@ def _clash(state: RackState, fact: NodeConnected) -> str | None:
         return "none of its GPUs is one of the node's"
     if known != listed and book.stream is not None and book.boot_id == fact.hello.boot_id and not listed <= known:
         return "it lists other GPUs than the node that is connected"
-    return _foreign_gpu(state, fact)
+    return _foreign_gpu(state, fact, policy)
 
 
-def _foreign_gpu(state: RackState, fact: NodeConnected) -> str | None:
+def _foreign_gpu(state: RackState, fact: NodeConnected, policy: Policy) -> str | None:
     for device in fact.hello.devices:
         owner = state.gpus.get(device.gpu)
-        if owner is not None and owner.node != fact.hello.node and not _gone(state, owner.node):
+        if owner is not None and owner.node != fact.hello.node and not _gone(state, owner.node, policy):
             return f"its GPU {device.gpu} belongs to node {owner.node}"
     return None
 
 
-def _gone(state: RackState, name: NodeName) -> bool:
+def _gone(state: RackState, name: NodeName, policy: Policy) -> bool:
+    """Whether a node may be followed by another with its GPUs: declared off, or dropped by the policy and left."""
     book = state.nodes.get(name)
-    return book is None or book.declared_off
+    if book is None or book.declared_off:
+        return True
+    return book.stream is None and name not in rack_index(policy).nodes
+
+
+def _renamed(state: RackState, hello: Hello, policy: Policy) -> RackState:
+    """Let a node take over the GPUs of one that the policy dropped: it got another name, its draw stays where it was.
+
+    Once the last of the old node's GPUs is taken over, what it counted for besides is the new node's.
+    """
+    listed = {device.gpu for device in hello.devices}
+    olds = {
+        book.node
+        for gpu, book in state.gpus.items()
+        if gpu in listed and book.node != hello.node and book.node not in rack_index(policy).nodes
+    }
+    former, nodes = dict(state.former_nodes), dict(state.nodes)
+    for old in sorted(olds):
+        former[hello.node] = (*former.get(hello.node, ()), *former.get(old, ()))
+        if {gpu for gpu, book in state.gpus.items() if book.node == old} <= listed:
+            former.pop(old, None)
+            nodes.pop(old, None)
+    return replace(state, former_nodes={name: places for name, places in former.items() if places}, nodes=nodes)
 
 
 def _refuse_stranger(state: RackState, fact: NodeConnected) -> Absorbed:

@@ -1,0 +1,102 @@
+"""A policy put in force: an edit never frees watts (invariant 10)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rackpower_common.model.identity import DomainName, NodeName
+from rackpower_common.model.policy import Feed, Node, Policy
+from rackpower_controller.core.absorbed import Absorbed
+from rackpower_controller.core.decision import Event, Severity
+from rackpower_controller.core.exposure import node_state
+from rackpower_controller.core.facts import NodeWord, OperatorSaid, PolicyChanged
+from rackpower_controller.core.operator_words import operator_said
+from rackpower_controller.core.rack_index import RackIndex, rack_index
+from rackpower_controller.core.state import NodeBook, NodeState, RackState
+
+
+def policy_changed(state: RackState, fact: PolicyChanged, before: Policy) -> Absorbed:
+    """Put a policy in force; nodes that it drops or moves keep counting where they were."""
+    old, new = rack_index(before), rack_index(fact.policy)
+    former, told = _former_nodes(state, old, new, fact.at_s)
+    lowered = [
+        name
+        for name, domain in new.domains.items()
+        if name in old.domains and domain.ceiling_w < old.domains[name].ceiling_w
+    ]
+    what = f"; lower: {', '.join(lowered)}" if lowered else ""
+    message = f"policy {fact.policy.revision} by {fact.author} is in force{what}"
+    events = [Event(Severity.INFO, "policy_applied", message), *told]
+    state = replace(
+        state,
+        former_nodes=former,
+        meters={name: meter for name, meter in state.meters.items() if name in new.domains},
+        nodes={name: _readmit(book, new) for name, book in state.nodes.items()},
+        limits_lowered=state.limits_lowered or bool(lowered),
+    )
+    for name, spec in new.nodes.items():
+        if spec.off and not (name in old.nodes and old.nodes[name].off):
+            word = OperatorSaid(name, NodeWord.DECLARE_OFF, fact.author, fact.at_s)
+            absorbed = operator_said(state, word, fact.policy)
+            state, events = absorbed.state, [*events, *absorbed.events]
+    return Absorbed(state, (), tuple(events), urgent=True)
+
+
+def _former_nodes(
+    state: RackState, old: RackIndex, new: RackIndex, now_s: float
+) -> tuple[dict[NodeName, tuple[Node, ...]], list[Event]]:
+    """Return the places in which nodes count besides their own, and words on those that were dropped or moved."""
+    former = dict(state.former_nodes)
+    events = []
+    for name, spec in old.nodes.items():
+        if node_state(state.nodes.get(name), spec, old.policy, now_s) is NodeState.OFF:
+            former.pop(name, None)
+            continue
+        if name in new.nodes and new.nodes[name].feeds == spec.feeds:
+            continue
+        kept = _with_surviving_feeds(spec, old, new)
+        former[name] = (*former.get(name, ()), kept)[-FORMER_PLACES_LIMIT:]
+        how = "moves" if name in new.nodes else "drops"
+        message = (
+            f"the policy {how} node {name}: its exposure also counts in {_feeds(kept)} "
+            f"until it boots again or is declared off (in the policy: `off: true` under its name)"
+        )
+        events.append(Event(Severity.WARNING, "node_moved", message, node=name))
+    return {name: _resurvived(places, new) for name, places in former.items()}, events
+
+
+FORMER_PLACES_LIMIT = 8
+"""So many former places of a node are kept; older ones are folded into the oldest that is kept."""
+
+
+def _readmit(book: NodeBook, new: RackIndex) -> NodeBook:
+    return book if book.name in new.nodes else replace(book, admitted=False)
+
+
+def _feeds(spec: Node) -> str:
+    return ", ".join(feed.domain for feed in spec.feeds) or "no domain"
+
+
+def _with_surviving_feeds(spec: Node, old: RackIndex, new: RackIndex) -> Node:
+    """Return a node with every feed on the nearest domain above it that the new policy still has."""
+    feeds = []
+    for feed in spec.feeds:
+        place = next((name for name in old.ancestors(feed.domain) if name in new.domains), None)
+        feeds += [Feed(place, feed.share)] if place is not None else _everywhere(new, feed.share)
+    return replace(spec, feeds=tuple(feeds))
+
+
+def _everywhere(new: RackIndex, share: float) -> list[Feed]:
+    """A feed whose whole tree is gone counts on every root: it hangs somewhere."""
+    return [Feed(domain.name, share) for domain in new.policy.domains if domain.parent is None]
+
+
+def _resurvived(places: tuple[Node, ...], new: RackIndex) -> tuple[Node, ...]:
+    roots: list[DomainName] = [domain.name for domain in new.policy.domains if domain.parent is None]
+    kept = []
+    for place in places:
+        feeds = [feed for feed in place.feeds if feed.domain in new.domains]
+        lost = [feed for feed in place.feeds if feed.domain not in new.domains]
+        feeds += [Feed(root, feed.share) for feed in lost for root in roots]
+        kept.append(replace(place, feeds=tuple(feeds)))
+    return tuple(kept)
