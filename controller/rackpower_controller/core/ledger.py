@@ -130,13 +130,13 @@ def account(state: RackState, policy: Policy, now_s: float) -> Account:
         seen = node_state(book, spec, policy, now_s)
         anyhow = spec if spec is not None else former[0]
         own_w, own_shed_w = sum(exposures_w[gpu.gpu] for gpu in books), sum(sheds_w[gpu.gpu] for gpu in books)
+        least_w = class_sum_w(spec, index, most=False) if spec is not None else 0
         if seen is NodeState.OFF:
-            own_w = own_shed_w = class_sum_w(anyhow, index, most=False)
-        elif spec is not None:
-            absent_w = missing_w(spec, books, book, index)
+            own_w = own_shed_w = least_w
+        else:
+            absent_w = missing_w(spec, books, book, index) if spec is not None else _absent_w(state, name, book)
             own_w, own_shed_w = own_w + absent_w, own_shed_w + absent_w
-        if seen is NodeState.UNHEARD:
-            least_w = class_sum_w(anyhow, index, most=False)
+        if seen is NodeState.UNHEARD or (seen is NodeState.UNKNOWN and (book is None or not book.heard)):
             own_shed_w = min(own_shed_w, max(least_w, _recalled_w(state, name, books, own_shed_w)))
         nodes[name] = NodeAccount(seen, own_w, own_shed_w, overhead_w(anyhow, book, seen))
         for place in _places(spec, former):
@@ -163,6 +163,11 @@ class _Views:
             self.sheds_w[feed.domain] = self.sheds_w.get(feed.domain, 0.0) + shed_load_w * feed.share
             for above in () if spoken_to else index.ancestors(feed.domain):
                 self.held_w[above] = self.held_w.get(above, 0.0) + node.gpus_w * feed.share
+
+
+def _absent_w(state: RackState, name: NodeName, book: NodeBook | None) -> int:
+    """Return what the GPUs that a dropped node never listed count for, in watts; a complete list frees them."""
+    return 0 if book is not None and book.devices_complete else state.former_absent_w.get(name, 0)
 
 
 def _recalled_w(state: RackState, name: NodeName, books: list[GpuBook], otherwise_w: int) -> int:

@@ -10,6 +10,7 @@ from rackpower_controller.core.absorbed import Absorbed
 from rackpower_controller.core.decision import Event, Severity
 from rackpower_controller.core.exposure import node_state
 from rackpower_controller.core.facts import NodeWord, OperatorSaid, PolicyChanged
+from rackpower_controller.core.ledger import missing_w
 from rackpower_controller.core.operator_words import operator_said
 from rackpower_controller.core.rack_index import RackIndex, rack_index
 from rackpower_controller.core.state import NodeBook, NodeState, RackState
@@ -19,6 +20,11 @@ def policy_changed(state: RackState, fact: PolicyChanged, before: Policy) -> Abs
     """Put a policy in force; nodes that it drops or moves keep counting where they were."""
     old, new = rack_index(before), rack_index(fact.policy)
     former, told = _former_nodes(state, old, new, fact.at_s)
+    absent_w = {name: watts for name, watts in state.former_absent_w.items() if name in former}
+    for name in former:
+        if name in old.nodes and name not in new.nodes:
+            books = [book for book in state.gpus.values() if book.node == name]
+            absent_w[name] = missing_w(old.nodes[name], books, state.nodes.get(name), old)
     lowered = [
         name
         for name, domain in new.domains.items()
@@ -30,6 +36,7 @@ def policy_changed(state: RackState, fact: PolicyChanged, before: Policy) -> Abs
     state = replace(
         state,
         former_nodes=former,
+        former_absent_w=absent_w,
         meters={name: meter for name, meter in state.meters.items() if name in new.domains},
         nodes={name: _readmit(book, new) for name, book in state.nodes.items()},
         limits_lowered=state.limits_lowered or bool(lowered),
@@ -55,7 +62,7 @@ def _former_nodes(
         if name in new.nodes and new.nodes[name].feeds == spec.feeds:
             continue
         kept = _with_surviving_feeds(spec, old, new)
-        former[name] = (*former.get(name, ()), kept)[-FORMER_PLACES_LIMIT:]
+        former[name] = _folded((*(place for place in former.get(name, ()) if place.feeds != kept.feeds), kept))
         how = "moves" if name in new.nodes else "drops"
         message = (
             f"the policy {how} node {name}: its exposure also counts in {_feeds(kept)} "
@@ -67,6 +74,22 @@ def _former_nodes(
 
 FORMER_PLACES_LIMIT = 8
 """So many former places of a node are kept; older ones are folded into the oldest that is kept."""
+
+
+def _folded(places: tuple[Node, ...]) -> tuple[Node, ...]:
+    while len(places) > FORMER_PLACES_LIMIT:
+        oldest, second = places[0], places[1]
+        shares: dict[DomainName, float] = {}
+        for feed in (*oldest.feeds, *second.feeds):
+            shares[feed.domain] = max(feed.share, shares.get(feed.domain, 0.0))
+        both = replace(
+            second,
+            feeds=tuple(Feed(name, share) for name, share in shares.items()),
+            overhead_w=max(oldest.overhead_w, second.overhead_w),
+            loss=max(oldest.loss, second.loss),
+        )
+        places = (both, *places[2:])
+    return places
 
 
 def _readmit(book: NodeBook, new: RackIndex) -> NodeBook:

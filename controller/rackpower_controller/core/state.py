@@ -118,7 +118,8 @@ class MeterBook:
 class RackState:
     """All that the decision is made from, beside plan, policy and time.
 
-    `former_nodes` keeps, for a node that a policy dropped or moved, what it was: its exposure still counts there.
+    `former_nodes` keeps, for a node that a policy dropped or moved, what it was: its exposure still counts there,
+    and `former_absent_w` what the GPUs of a dropped node that were never listed count for.
     `limits_lowered` says that a limit came down since this process started: then unheard nodes are a reason to shed.
     `recalled_w` is what the store recorded for a node before this term: for lowered limits only, never for raises.
     """
@@ -130,6 +131,7 @@ class RackState:
     gpus: Mapping[GpuId, GpuBook] = field(default_factory=dict)
     meters: Mapping[DomainName, MeterBook] = field(default_factory=dict)
     former_nodes: Mapping[NodeName, tuple[Node, ...]] = field(default_factory=dict)
+    former_absent_w: Mapping[NodeName, int] = field(default_factory=dict)
     recalled_w: Mapping[NodeName, int] = field(default_factory=dict)
     limits_lowered: bool = False
     store_detail: str = ""
