@@ -81,7 +81,7 @@ class Pool:
         left_w = np.array(groups_w, dtype=np.int64)
         taken_w = np.zeros_like(self.width_w)
         for entry, number in enumerate(self.group):
-            taken_w[entry] = min(self.width_w[entry], left_w[number])
+            taken_w[entry] = max(0, min(self.width_w[entry], left_w[number]))
             left_w[number] -= taken_w[entry]
         return taken_w
 
@@ -183,7 +183,7 @@ class _Filling:
         self._close(over[:, first])
 
     def _hidden_watts(self) -> bool:
-        """Give a watt to the first entry that can still take one below limits counted as full; say whether one could."""
+        """Give a watt to the first entry that can take one below limits counted as full; say whether one could."""
         waiting = np.flatnonzero((self.want_w > 0) & ~self.hopeless)
         _groups, heads = np.unique(self.pool.group[waiting], return_index=True)
         heads = waiting[np.sort(heads)]
