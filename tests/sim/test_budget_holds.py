@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import pytest
+
 from rackpower_controller.core.facts import Fact, NodeReported
 from rackpower_sim.world.controllers import ControllerShell
 from rackpower_sim.world.faults import END_S, schedule
 from rackpower_sim.world.link import Weather
 from rackpower_sim.world.rack import Outcome, World, small_policy
 
-SEEDS = range(48)
+SEEDS = range(int(os.environ.get("RACKPOWER_SEEDS", "48")))
+"""More for a long look: RACKPOWER_SEEDS=1000 make test ARGS="-k budget_holds"."""
+
+FOUND = (33, 75, 76, 119, 148, 184)
+"""Seeds that showed a fault once."""
 
 ROUGH = Weather(loss=0.03, duplication=0.03, delay_s=(0.001, 0.4))
 
@@ -26,7 +32,7 @@ def _story(outcome: Outcome, seed: int) -> str:
     return f"seed {seed}: {first}\n" + "\n".join(outcome.timeline[-400:])
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", sorted({*SEEDS, *FOUND}))
 def test_hardware_never_could_draw_more_than_a_limit(seed: int) -> None:
     """Whatever fails in messages, processes, stores, journals and power, no instant shows an excess."""
     world = _world(seed)
@@ -34,7 +40,7 @@ def test_hardware_never_could_draw_more_than_a_limit(seed: int) -> None:
     assert not outcome.excesses, _story(outcome, seed)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", sorted({*SEEDS, *FOUND}))
 def test_the_plan_is_reached_after_faults_stop(seed: int) -> None:
     """Twenty-five seconds after the last fault every GPU stands at its target, but for the dead-band."""
     world = _world(seed)

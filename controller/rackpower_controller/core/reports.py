@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+from rackpower_common.model.device import LimitReason
 from rackpower_common.model.identity import GpuId
 from rackpower_common.model.messages import GpuReport, Holding, WriteFailure
 from rackpower_common.model.policy import Policy
@@ -14,9 +16,6 @@ from rackpower_controller.core.facts import NodeReported, WriteFailed
 from rackpower_controller.core.rack_index import rack_index
 from rackpower_controller.core.state import GpuBook, NodeBook, RackState
 from rackpower_controller.core.terms import heed_term
-
-SETTLED_EVIDENCE_SHARE = 0.9
-"""A reading at or above this share of the new cap shows the cap at work; one below only little load."""
 
 CEILING_RETRY_S = 600.0
 """An enforced cap below ours is taken as a ceiling for so long, then tried again."""
@@ -56,21 +55,32 @@ def _standing_w(book: GpuBook) -> int | None:
     return max(levels, default=None)
 
 
-def is_settled(report: GpuReport, policy: Policy) -> bool:
+def is_settled(report: GpuReport, policy: Policy, drew_before_w: int | None) -> bool:
     """Whether a report proves that the cap read back is the cap at work.
 
-    The reading's whole window must lie after the read-back and stay within the cap. A reading far below the cap
-    proves only that there is little load, since hardware takes seconds to follow: then the settle time must pass.
+    The reading's whole window must lie after the read-back and stay within the cap. That alone would prove only that
+    there is no more load just now, since hardware takes seconds to follow: so either the settle time has passed too,
+    or the GPU, which drew more before, now stands at this very cap, without bursts, and says that power holds it back.
+
+    Args:
+        report: The report.
+        policy: The policy in force.
+        drew_before_w: Its average draw in the last report before the lower, in watts.
     """
     holding, power = report.holding, report.power
     if holding.enforced_w is None or holding.enforced_age_s is None or power.average_w is None:
         return False
     if holding.enforced_age_s < power.age_s + power.window_s:
         return False
-    if power.average_w > with_tracking_w(holding.enforced_w, policy):
+    highest_w = with_tracking_w(holding.enforced_w, policy)
+    if power.average_w > highest_w:
         return False
-    at_work = power.average_w >= SETTLED_EVIDENCE_SHARE * holding.enforced_w
-    return at_work or holding.enforced_age_s - power.age_s >= policy.timing.settle_s
+    if holding.enforced_age_s - power.age_s >= policy.timing.settle_s:
+        return True
+    fell = drew_before_w is not None and drew_before_w > highest_w
+    stands_at_it = power.average_w >= math.floor(holding.enforced_w * (1.0 - policy.tracking_error))
+    bursts = power.instant_w is not None and power.instant_w > highest_w
+    return fell and stands_at_it and not bursts and report.limit_reason is LimitReason.POWER
 
 
 def reported(state: RackState, fact: NodeReported, policy: Policy) -> Absorbed:
@@ -113,12 +123,13 @@ def _absorb_line(
     book: GpuBook, line: GpuReport, now_s: float, policy: Policy, *, ours: bool
 ) -> tuple[GpuBook, list[Event]]:
     was_unsettled = book.unsettled_w
+    drew_w = book.last.power.average_w if book.last is not None else None
     book = replace(absorb_holding(book, line.holding), last=line, heard=book.heard or ours)
     if book.unsettled_w is not None:
-        if is_settled(line, policy):
-            book = replace(book, unsettled_w=None, unsettled_since_s=None)
-        elif was_unsettled is None or book.unsettled_since_s is None:
-            book = replace(book, unsettled_since_s=now_s)
+        if was_unsettled is None or book.unsettled_since_s is None:
+            book = replace(book, unsettled_since_s=now_s, drew_before_w=drew_w)
+        if is_settled(line, policy, book.drew_before_w):
+            book = replace(book, unsettled_w=None, unsettled_since_s=None, drew_before_w=None)
     book = _with_ceiling(book, line, now_s, policy)
     if book.refused_at_s is not None and not book.outstanding:
         book = replace(book, refused_at_s=None)

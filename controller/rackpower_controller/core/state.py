@@ -41,7 +41,8 @@ class GpuBook:
 
     `requested_w` and `enforced_w` are the last read back; `highest_w` the highest enforced in the last report;
     `unsettled_w` the old level that still counts although a lower one was read back, None when settled;
-    `unsettled_since_s` when the lower was read back; `pending_w` driver writes not returned.
+    `unsettled_since_s` when the lower was read back, `drew_before_w` the GPU's average draw in the report before;
+    `pending_w` driver writes not returned.
     `granted_w`, `granted_sequence` and `granted_fallback_w` are those of the last grant sent in this term.
     `sequence` is the highest known, ours or the agent's. `heard` says that it was heard in this term.
     `recalled_w` is what it counted for before this term, for lowered limits only. `ceiling_w` is an enforced cap
@@ -59,6 +60,7 @@ class GpuBook:
     outstanding: tuple[Outstanding, ...] = ()
     unsettled_w: int | None = None
     unsettled_since_s: float | None = None
+    drew_before_w: int | None = None
     sequence: int = 0
     acknowledged_sequence: int = 0
     agent_sequence: int = 0

@@ -121,7 +121,7 @@ class AgentShell:
     def _handle(self, event: Event) -> None:
         if self.keeper is not None:
             self._carry_out(self.keeper.handle(event, self.time.now_s))
-            if self.keeper.ready and not self.node.may_work:
+            if self.keeper.ready() and not self.node.may_work:
                 self.time.after(LOAD_S, self._work_from(self.node.boots))
 
     def _work_from(self, boots: int) -> Callable[[], None]:
@@ -240,6 +240,9 @@ class AgentShell:
             return
         self.sequence += 1
         now_s = self.time.now_s
-        lines = tuple(GpuReport(self.keeper.holding(gpu, now_s), self.node.reading(gpu)) for gpu in self.node.gpus)
+        lines = tuple(
+            GpuReport(self.keeper.holding(gpu, now_s), self.node.reading(gpu), limit_reason=self.node.limit_reason(gpu))
+            for gpu in self.node.gpus
+        )
         self._send(Report(self.sequence, lines, self.keeper.highest_term))
         self._handle(Reported())

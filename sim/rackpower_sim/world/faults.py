@@ -155,15 +155,29 @@ def _limits_times(factor: float, at_s: float) -> Fault:
 def _load(random: Random, at_s: float, names: list[str]) -> list[tuple[float, str, Fault]]:
     name = random.choice(names)
     share = random.choice([0.0, 0.3, 0.6, 1.0])
+    return [
+        (at_s, f"load of {name} at {share:.0%}", _busy(name, share)),
+        (STOP_FAULTS_S - 1.0, f"load of {name} full", lambda world: _full(world, name)),
+    ]
 
+
+def _flicker(random: Random, at_s: float, names: list[str]) -> list[tuple[float, str, Fault]]:
+    """Bursts of work shorter than the sensor's window: the average says little about the highest draw."""
+    name = random.choice(names)
+    shares = [random.choice([0.0, 0.1, 0.5, 1.0]) for _ in range(8)]
+    faults: list[tuple[float, str, Fault]] = []
+    for step in range(100):
+        words = f"load of {name} flickers" if step == 0 else ""
+        faults.append((at_s + 0.25 * step, words, _busy(name, shares[(step * 3 + step // 8) % len(shares)])))
+    return [*faults, (STOP_FAULTS_S - 1.0, f"load of {name} full", lambda world: _full(world, name))]
+
+
+def _busy(name: str, share: float) -> Fault:
     def change(world: World) -> None:
         for true in world.hardware[name].gpus.values():
             true.busy_share = share
 
-    return [
-        (at_s, f"load of {name} at {share:.0%}", change),
-        (STOP_FAULTS_S - 1.0, f"load of {name} full", lambda world: _full(world, name)),
-    ]
+    return change
 
 
 def _full(world: World, name: str) -> None:
@@ -181,4 +195,5 @@ _KINDS = [
     _store_trouble,
     _limits,
     _load,
+    _flicker,
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rackpower_common.model.device import Device, PowerReading
+from rackpower_common.model.device import Device, LimitReason, PowerReading
 from rackpower_common.model.identity import GpuId, NodeName
 from rackpower_sim.world.scheduler import Scheduler
 
@@ -43,10 +43,14 @@ class TrueGpu:
         self.biting = [(cap_w, until_s) for cap_w, until_s in self.biting if until_s > now_s]
         return max([self.enforced_w, *(cap_w for cap_w, _ in self.biting)])
 
+    @property
+    def wish_w(self) -> float:
+        """Return what its load asks for."""
+        return IDLE_W + self.busy_share * ((self.device.default_cap_w or 0) - IDLE_W)
+
     def draws_w(self, now_s: float) -> float:
         """Return the draw: what its load asks for, up to the cap at work and a little over it."""
-        wish_w = IDLE_W + self.busy_share * ((self.device.default_cap_w or 0) - IDLE_W)
-        return min(wish_w, self.could_draw_w(now_s) * (1.0 + TRACKING_SHARE))
+        return min(self.wish_w, self.could_draw_w(now_s) * (1.0 + TRACKING_SHARE))
 
 
 class Node:
@@ -101,3 +105,9 @@ class Node:
             return PowerReading()
         average_w = sum(watts for _, watts in history) / len(history)
         return PowerReading(average_w=round(average_w + 0.5), instant_w=round(history[-1][1] + 0.5), window_s=1.0)
+
+    def limit_reason(self, gpu: GpuId) -> LimitReason:
+        """Return whether the cap at work holds the GPU back."""
+        true = self.gpus[gpu]
+        held = self.may_work and true.wish_w > true.could_draw_w(self.time.now_s)
+        return LimitReason.POWER if held else LimitReason.NONE

@@ -157,7 +157,8 @@ class World:
 
     def _fault(self, words: str, fault: Fault) -> Callable[[], None]:
         def strike() -> None:
-            self.note(self.time.now_s, f"FAULT {words}")
+            if words:
+                self.note(self.time.now_s, f"FAULT {words}")
             fault(self)
 
         return strike
