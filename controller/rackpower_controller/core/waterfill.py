@@ -53,28 +53,28 @@ class Pool:
     def of(cls, request: PlanRequest, *, by_priority: bool = False) -> Pool:
         """Return the entries of a request."""
         tree, groups = PowerTree.of(request), alike_groups(request)
-        minima_w = np.zeros(len(request.nodes), dtype=np.int64)
-        root_watts = tree.root_watts(request)
-        rows: list[tuple[int, float, int, int]] = []
-        for number, group in enumerate(groups):
-            minima_w[group.node] += group.lo_w * len(group.members)
-            rank = -group.priority if by_priority else 0
-            cost = root_watts[group.node]
-            rows.extend((rank, -piece.slope / cost, number, piece.width_w) for piece in group.segments)
-            left_w = group.hi_w - group.lo_w - sum(piece.width_w for piece in group.segments)
-            if by_priority and left_w > 0:
-                rows.append((rank, 0.0, number, left_w))
-        rows.sort(key=lambda row: row[:3])
-        turns: dict[tuple[int, float], int] = {}
-        turn = [turns.setdefault(row[:2], len(turns)) for row in rows]
-        numbers = np.array([row[2] for row in rows], dtype=np.int64)
-        nodes = np.array([group.node for group in groups], dtype=np.int64)
-        counts = np.array([len(group.members) for group in groups], dtype=np.int64)
-        widths_w = np.array([row[3] for row in rows], dtype=np.int64)
-        turn_of = np.array(turn, dtype=np.int64)
-        return cls(
-            tree, groups, minima_w, numbers, nodes[numbers], turn_of, counts[numbers], widths_w * counts[numbers]
-        )
+        node = np.array([group.node for group in groups], dtype=np.int64)
+        count = np.array([len(group.members) for group in groups], dtype=np.int64)
+        lo_w = np.array([group.lo_w for group in groups], dtype=np.int64)
+        minima_w = np.bincount(node, weights=lo_w * count, minlength=len(request.nodes)).astype(np.int64)
+        pieces = [(number, piece) for number, group in enumerate(groups) for piece in group.segments]
+        number = np.array([number for number, _piece in pieces], dtype=np.int64)
+        width_w = np.array([piece.width_w for _number, piece in pieces], dtype=np.int64)
+        slope = np.array([piece.slope for _number, piece in pieces], dtype=np.float64)
+        slope /= np.array(tree.root_watts(request), dtype=np.float64)[node[number]]
+        rank = np.zeros(len(pieces), dtype=np.int64)
+        if by_priority:
+            beyond_w = np.array([group.hi_w for group in groups], dtype=np.int64) - lo_w
+            beyond_w -= np.bincount(number, weights=width_w, minlength=len(groups)).astype(np.int64)
+            number = np.concatenate([number, np.arange(len(groups))])
+            width_w = np.concatenate([width_w, beyond_w])
+            slope = np.concatenate([slope, np.zeros(len(groups))])
+            rank = np.array([-group.priority for group in groups], dtype=np.int64)[number]
+        order = np.lexsort((number, -slope, rank))  # stable: a group's equal segments stay in their order
+        number, slope, rank = number[order], slope[order], rank[order]
+        turn = np.zeros(len(order), dtype=np.int64)
+        turn[1:] = np.cumsum((np.diff(slope) != 0.0) | (np.diff(rank) != 0))
+        return cls(tree, groups, minima_w, number, node[number], turn, count[number], width_w[order] * count[number])
 
     def below(self, groups_w: Sequence[int]) -> Ints:
         """Return the entries filled as far as these watts above Σ minima go, one figure a group, each in its order."""
