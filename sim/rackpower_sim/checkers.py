@@ -6,10 +6,10 @@ code with the product's core.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from rackpower_common.model.policy import Domain, Policy
+from rackpower_common.model.policy import Domain, Node, Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ class BudgetChecker:
         current = next((domain.limit_w for domain in self.policy.domains if domain.name == name), otherwise_w)
         return max([current, *pending])
 
-    def look(self, now_s: float, nodes_w: Mapping[str, float]) -> None:
-        """Judge one instant; `nodes_w` is what each node's GPUs could draw."""
+    def look(self, now_s: float, nodes_w: Mapping[str, float], places: Iterable[Node]) -> None:
+        """Judge one instant; `nodes_w` is what each node's GPUs could draw, `places` where the nodes truly hang."""
         draws = {domain.name: 0.0 for domain in self.policy.domains}
-        for spec in self.policy.nodes:
+        for spec in places:
             load_w = spec.loss * (nodes_w.get(spec.name, 0.0) + spec.overhead_w)
             for feed in spec.feeds:
                 draws[feed.domain] += load_w * feed.share

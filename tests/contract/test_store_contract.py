@@ -104,7 +104,7 @@ def test_a_lead_not_kept_runs_out_and_its_holder_is_fenced(site: StoreSite) -> N
                 await store.keep_lead(old, ttl_s=5, leader="")
             assert fenced.value.newest == new
             with pytest.raises(Fenced):
-                await store.record_exposures(old, 1, {GPU_A: Exposure(700, NODE)})
+                await store.record_exposures(old, 1, {GPU_A: Exposure(700, NODE)}, "")
             assert await store.recall_exposures() == {}
 
     async def term_when_free(rival: Store) -> Term:
@@ -124,7 +124,7 @@ def test_invariant_08_the_same_number_from_another_instance_is_fenced(site: Stor
         async with opened(site.address) as store:
             term = await store.take_term("i1", above=0, ttl_s=5, leader="")
             with pytest.raises(Fenced):
-                await store.record_exposures(Term(term.number, "i2"), 1, {GPU_A: Exposure(1, NODE)})
+                await store.record_exposures(Term(term.number, "i2"), 1, {GPU_A: Exposure(1, NODE)}, "")
 
     run(body())
 
@@ -136,10 +136,10 @@ def test_a_store_that_lost_its_data_fences(site: StoreSite) -> None:
         async with opened(site.address) as store:
             term = Term(9, "i1")
             with pytest.raises(Fenced):
-                await store.record_exposures(term, 1, {GPU_A: Exposure(1, NODE)})
+                await store.record_exposures(term, 1, {GPU_A: Exposure(1, NODE)}, "")
             again = await store.take_term("i1", above=term.number, ttl_s=5, leader="")
             assert again == Term(10, "i1")
-            await store.record_exposures(again, 1, {GPU_A: Exposure(1, NODE)})
+            await store.record_exposures(again, 1, {GPU_A: Exposure(1, NODE)}, "")
 
     run(body())
 
@@ -150,9 +150,10 @@ def test_recorded_exposures_are_recalled(site: StoreSite) -> None:
     async def body() -> None:
         async with opened(site.address) as store:
             term = await store.take_term("i1", above=0, ttl_s=5, leader="")
-            await store.record_exposures(term, 1, {GPU_A: Exposure(700, NODE), GPU_B: Exposure(1000, NODE)})
-            await store.record_exposures(term, 2, {GPU_A: Exposure(650, NODE)})
+            await store.record_exposures(term, 1, {GPU_A: Exposure(700, NODE), GPU_B: Exposure(1000, NODE)}, "")
+            await store.record_exposures(term, 2, {GPU_A: Exposure(650, NODE)}, "places")
         async with opened(site.address) as store:
+            assert await store.recall_former() == "places"
             recalled = await store.recall_exposures()
             assert recalled == {GPU_A: Exposure(650, NODE), GPU_B: Exposure(1000, NODE)}
 
@@ -165,9 +166,9 @@ def test_a_record_that_comes_late_changes_nothing(site: StoreSite) -> None:
     async def body() -> None:
         async with opened(site.address) as store:
             term = await store.take_term("i1", above=0, ttl_s=5, leader="")
-            await store.record_exposures(term, 2, {GPU_A: Exposure(700, NODE)})
+            await store.record_exposures(term, 2, {GPU_A: Exposure(700, NODE)}, "")
             with pytest.raises(StoreError, match="came after"):
-                await store.record_exposures(term, 1, {GPU_A: Exposure(300, NODE)})
+                await store.record_exposures(term, 1, {GPU_A: Exposure(300, NODE)}, "")
             assert (await store.recall_exposures())[GPU_A].power_w == 700
 
     run(body())

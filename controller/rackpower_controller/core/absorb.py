@@ -21,12 +21,14 @@ from rackpower_controller.core.facts import (
     TermTaken,
     WriteFailed,
 )
+from rackpower_controller.core.former import FormerError, former_from_text
 from rackpower_controller.core.meters import meter_read
 from rackpower_controller.core.operator_words import operator_said
-from rackpower_controller.core.policy_change import policy_changed
+from rackpower_controller.core.policy_change import places_under, policy_changed
+from rackpower_controller.core.rack_index import rack_index
 from rackpower_controller.core.reports import reported, write_failed
 from rackpower_controller.core.sessions import connected, left, term_taken
-from rackpower_controller.core.state import RackState
+from rackpower_controller.core.state import NodeBook, RackState
 
 
 def absorb(state: RackState, fact: Fact, policy: Policy) -> Absorbed:
@@ -55,18 +57,32 @@ def absorb(state: RackState, fact: Fact, policy: Policy) -> Absorbed:
         case OperatorSaid():
             return operator_said(state, fact, policy)
         case ExposuresRecalled():
-            return _recalled(state, fact)
+            return _recalled(state, fact, policy)
         case StoreHealth():
             return _store_health(state, fact)
 
 
-def _recalled(state: RackState, fact: ExposuresRecalled) -> Absorbed:
+def _recalled(state: RackState, fact: ExposuresRecalled, policy: Policy) -> Absorbed:
     recalled: dict[NodeName, int] = {}
     for gpu, watts in fact.exposures_w.items():
         node = fact.nodes.get(gpu)
         if node is not None:
             recalled[node] = recalled.get(node, 0) + watts
-    return Absorbed(replace(state, recalled_w=recalled))
+    state = replace(state, recalled_w=recalled)
+    try:
+        former = former_from_text(fact.former)
+    except FormerError as error:
+        hint = "nodes that an earlier policy moved or dropped may not be counted where they draw"
+        return Absorbed(state, (), (Event(Severity.ERROR, "former_unreadable", f"{error}; {hint}"),))
+    index = rack_index(policy)
+    nodes = {name: NodeBook(name, boot_id=boot_id) for name, boot_id in former.boot_ids.items()}
+    state = replace(
+        state,
+        nodes={**nodes, **state.nodes},
+        former_nodes={name: places_under(places, index) for name, places in former.places.items()},
+        former_absent_w=former.absent_w,
+    )
+    return Absorbed(state)
 
 
 def _store_health(state: RackState, fact: StoreHealth) -> Absorbed:

@@ -14,6 +14,7 @@ from rackpower_common.model.messages import Grant, GrantBatch, Renewal
 from rackpower_common.model.policy import Policy
 from rackpower_controller.core.decision import Decision, Event, Severity
 from rackpower_controller.core.fallback import boot_reserve_misfit
+from rackpower_controller.core.former import former_text
 from rackpower_controller.core.ledger import Account, account
 from rackpower_controller.core.planning import Plan
 from rackpower_controller.core.requests import accepts
@@ -62,6 +63,7 @@ def decide(state: RackState, plan: Plan | None, policy: Policy, now_s: float) ->
         admissions=admissions,
         waiting=waiting,
         unmeetable=needed.unmeetable_w,
+        former=former_text(state),
     )
 
 

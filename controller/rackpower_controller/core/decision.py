@@ -47,7 +47,8 @@ class Decision:
     raises are sent, in watts. It is recorded every tick, so that a fenced controller notices when nothing rises too.
     A node appears at most once in each. `needs_term_above` asks the shell for a new term above that number.
     `admissions` are nodes whose boot reserve fits from now on, `waiting` says why others wait, `unmeetable` by how many
-    watts a domain stands above its ceiling though everything reachable is at its minimum.
+    watts a domain stands above its ceiling though everything reachable is at its minimum. `former` is recorded with the
+    exposures: where nodes that a policy moved or dropped still count, for a controller that starts anew.
     """
 
     tick: int
@@ -61,3 +62,4 @@ class Decision:
     admissions: frozenset[NodeName] = frozenset()
     waiting: Mapping[NodeName, str] = field(default_factory=dict)
     unmeetable: Mapping[DomainName, int] = field(default_factory=dict)
+    former: str = ""

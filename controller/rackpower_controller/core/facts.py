@@ -83,11 +83,16 @@ class TermTaken:
 
 @dataclass(frozen=True, slots=True)
 class ExposuresRecalled:
-    """What the store recorded before we came, in watts by GPU: for lowered limits only, never for raises."""
+    """What the store recorded before we came.
+
+    Exposures, in watts by GPU, are for lowered limits only, never for raises; `former` (see `Decision.former`) keeps
+    nodes counting where an earlier policy had them.
+    """
 
     exposures_w: dict[GpuId, int]
     nodes: dict[GpuId, NodeName]
     at_s: float
+    former: str = ""
 
 
 class NodeWord(Enum):

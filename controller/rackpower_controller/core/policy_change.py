@@ -69,7 +69,7 @@ def _former_nodes(
             f"until it boots again or is declared off (in the policy: `off: true` under its name)"
         )
         events.append(Event(Severity.WARNING, "node_moved", message, node=name))
-    return {name: _resurvived(places, new) for name, places in former.items()}, events
+    return {name: places_under(places, new) for name, places in former.items()}, events
 
 
 FORMER_PLACES_LIMIT = 8
@@ -114,7 +114,8 @@ def _everywhere(new: RackIndex, share: float) -> list[Feed]:
     return [Feed(domain.name, share) for domain in new.policy.domains if domain.parent is None]
 
 
-def _resurvived(places: tuple[Node, ...], new: RackIndex) -> tuple[Node, ...]:
+def places_under(places: tuple[Node, ...], new: RackIndex) -> tuple[Node, ...]:
+    """Return former places with every feed on a domain that a policy has: one whose domain is gone, on every root."""
     roots: list[DomainName] = [domain.name for domain in new.policy.domains if domain.parent is None]
     kept = []
     for place in places:

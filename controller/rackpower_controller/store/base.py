@@ -137,13 +137,14 @@ class Store(Protocol):
         """End our lead now, if it is ours, so that another controller need not wait."""
         ...
 
-    async def record_exposures(self, term: Term, number: int, exposures: Mapping[GpuId, Exposure]) -> None:
-        """Record exposures, if `term` is still the newest; all or none.
+    async def record_exposures(self, term: Term, number: int, exposures: Mapping[GpuId, Exposure], former: str) -> None:
+        """Record exposures and former places, if `term` is still the newest; all or none.
 
         Args:
             term: The writer's term.
             number: Rises with every call in one term: an older record that comes late changes nothing.
             exposures: By GPU.
+            former: Where nodes that a policy moved or dropped still count, as `Decision.former` tells it.
 
         Raises:
             Fenced: A newer term was handed out.
@@ -153,6 +154,10 @@ class Store(Protocol):
 
     async def recall_exposures(self) -> dict[GpuId, Exposure]:
         """Return every recorded exposure, by GPU."""
+        ...
+
+    async def recall_former(self) -> str:
+        """Return the former places recorded last, empty for none."""
         ...
 
     async def add_policy(self, record: PolicyRecord) -> bool:

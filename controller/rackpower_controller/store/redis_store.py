@@ -107,11 +107,11 @@ class RedisStore:
         """End our lead now."""
         await self._script(scripts.GIVE_UP_LEAD, ("leader",), term.instance)
 
-    async def record_exposures(self, term: Term, number: int, exposures: Mapping[GpuId, Exposure]) -> None:
-        """Record exposures by compare-and-set on the term."""
+    async def record_exposures(self, term: Term, number: int, exposures: Mapping[GpuId, Exposure], former: str) -> None:
+        """Record exposures and former places by compare-and-set on the term."""
         pairs = [item for gpu, held in exposures.items() for item in (gpu, f"{held.power_w} {held.node}")]
-        arguments = (term.number, term.instance, number, *pairs)
-        answer = await self._script(scripts.RECORD_EXPOSURES, ("term", "exposures"), *arguments)
+        arguments = (term.number, term.instance, number, former, *pairs)
+        answer = await self._script(scripts.RECORD_EXPOSURES, ("term", "exposures", "former"), *arguments)
         self._fenced(term, answer)
         if answer[0] == "stale":
             raise StoreError(f"exposure record {number} came after record {answer[1]} and was dropped")
@@ -126,6 +126,11 @@ class RedisStore:
             if power_text.isdigit() and node:
                 recalled[GpuId(gpu)] = Exposure(int(power_text), NodeName(node))
         return recalled
+
+    async def recall_former(self) -> str:
+        """Return the recorded former places."""
+        key = self._key("former")
+        return str(await self._call(lambda client: client.get(key)) or "")
 
     async def add_policy(self, record: PolicyRecord) -> bool:
         """Append a policy revision."""

@@ -50,12 +50,13 @@ return {'ok'}
 """
 
 RECORD_EXPOSURES = (
-    """-- KEYS: term, exposures   ARGV: number, instance, record number, then gpu, value, …"""
+    """-- KEYS: term, exposures, former   ARGV: number, instance, record number, former, then gpu, value, …"""
     + _FENCE
     + """
 if tonumber(newest[3] or '0') >= tonumber(ARGV[3]) then return {'stale', newest[3]} end
 redis.call('HSET', KEYS[1], 'record', ARGV[3])
-for i = 4, #ARGV, 2 do redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1]) end
+redis.call('SET', KEYS[3], ARGV[4])
+for i = 5, #ARGV, 2 do redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1]) end
 return {'ok'}
 """
 )

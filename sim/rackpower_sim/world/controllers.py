@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rackpower_controller.core.waterfill import waterfill
-
 from rackpower_common.model.identity import GpuId, NodeName, StreamId, Term
 from rackpower_common.model.messages import (
     AgentGoodbye,
@@ -34,6 +32,7 @@ from rackpower_controller.core.facts import (
 from rackpower_controller.core.planning import Plan
 from rackpower_controller.core.requests import plan_request
 from rackpower_controller.core.state import RackState
+from rackpower_controller.core.waterfill import waterfill
 from rackpower_sim.world.link import Network, Stream
 from rackpower_sim.world.scheduler import Scheduler
 from rackpower_sim.world.store import Store
@@ -75,8 +74,12 @@ class ControllerShell:
         self.alive = True
         self.life += 1
         self.state, self.plan, self.streams, self.fenced_since_s = RackState(), None, {}, None
-        recalled = ExposuresRecalled(dict(self.store.exposures_w), dict(self.store.nodes), self.time.now_s)
+        files, self.policy = self.policy, self.store.policy or self.policy
+        recalled = ExposuresRecalled(
+            dict(self.store.exposures_w), dict(self.store.nodes), self.time.now_s, self.store.former
+        )
         self._absorb(recalled)
+        self.apply(files)
         self._take_term(0)
         self._tick()
 
@@ -129,7 +132,7 @@ class ControllerShell:
 
     def apply(self, policy: Policy) -> None:
         """Put a policy in force."""
-        if self.alive:
+        if self.alive and policy.revision != self.policy.revision:
             self._absorb(PolicyChanged(policy, "world", self.time.now_s))
         self.policy = policy
 
@@ -158,7 +161,7 @@ class ControllerShell:
         nodes = {gpu: self.state.gpus[gpu].node for gpu in decision.exposures_w}
         if term is None:
             return
-        if self.store.record(term, dict(decision.exposures_w), nodes):
+        if self.store.record(term, dict(decision.exposures_w), nodes, decision.former, self.policy):
             self.fenced_since_s = None
             self.state = commit_raises(self.state, decision)
             self._send(decision.raises)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
+from rackpower_common.model.identity import DomainName, NodeName, Revision
+from rackpower_common.model.policy import Feed, Node
 from rackpower_sim.world.rack import Fault, World, with_limits
 
 STOP_FAULTS_S = 75.0
@@ -35,6 +38,7 @@ def _mend(world: World) -> None:
     world.network.cut_to_agent.clear()
     world.network.cut_to_controller.clear()
     world.store.up = True
+    _nodes_back(world)
     for agent in world.agents.values():
         agent.start()
         agent.former_writer_gone()
@@ -69,12 +73,8 @@ def _journal_lost(random: Random, at_s: float, names: list[str]) -> list[tuple[f
 def _reboot(random: Random, at_s: float, names: list[str]) -> list[tuple[float, str, Fault]]:
     name = random.choice(names)
 
-    def reboot(world: World) -> None:
-        world.agents[name].kill()
-        world.hardware[name].reboot()
-
     return [
-        (at_s, f"{name} loses power and boots", reboot),
+        (at_s, f"{name} loses power and boots", lambda world: world.power_cycle(NodeName(name))),
         (at_s + random.uniform(3.0, 20.0), f"agent of {name} starts", lambda world: world.agents[name].start()),
     ]
 
@@ -152,6 +152,35 @@ def _limits_times(factor: float, at_s: float) -> Fault:
     return lambda world: world.apply(with_limits(world.policy, factor, f"x{factor}-at-{at_s:.1f}"))
 
 
+def _policy_edits(random: Random, at_s: float, names: list[str]) -> list[tuple[float, str, Fault]]:
+    """A policy that moves a node to another PDU, or drops it, while the node draws on where it is."""
+    name, drops = random.choice(names), random.random() < 0.5
+
+    def edit(world: World) -> None:
+        if world.store.policy is None:
+            return  # a node dropped while nobody remembers where it hung: docs/safety-case.md says so
+        nodes = [_moved(spec) if spec.name == name and not drops else spec for spec in world.policy.nodes]
+        kept = tuple(spec for spec in nodes if spec.name != name or not drops)
+        revision = Revision(f"{'without' if drops else 'moving'} {name} at {at_s:.1f}")
+        world.apply(replace(world.policy, revision=revision, nodes=kept))
+
+    return [
+        (at_s, f"the policy {'drops' if drops else 'moves'} {name}", edit),
+        (at_s + random.uniform(2.0, 20.0), "the policy has its nodes back", _nodes_back),
+    ]
+
+
+def _moved(spec: Node) -> Node:
+    other = "pdu-a" if spec.feeds[0].domain == "pdu-b" else "pdu-b"
+    return replace(spec, feeds=(Feed(DomainName(other), 1.0),))
+
+
+def _nodes_back(world: World) -> None:
+    nodes = tuple(world.described.values())
+    if nodes != world.policy.nodes:
+        world.apply(replace(world.policy, revision=Revision(f"all back at {world.time.now_s:.1f}"), nodes=nodes))
+
+
 def _load(random: Random, at_s: float, names: list[str]) -> list[tuple[float, str, Fault]]:
     name = random.choice(names)
     share = random.choice([0.0, 0.3, 0.6, 1.0])
@@ -196,4 +225,5 @@ _KINDS = [
     _limits,
     _load,
     _flicker,
+    _policy_edits,
 ]

@@ -98,6 +98,8 @@ class World:
         for controller in self.controllers:
             controller.listen = self.note
         self.checker = BudgetChecker(policy, GRACE_S)
+        self.described = {spec.name: spec for spec in policy.nodes}
+        self.places = dict(self.described)
         self.time.after_each = self._look
         self._measure()
 
@@ -136,7 +138,15 @@ class World:
 
     def _look(self) -> None:
         draws = {name: float(node.could_draw_w()) for name, node in self.hardware.items()}
-        self.checker.look(self.time.now_s, draws)
+        self.checker.look(self.time.now_s, draws, self.places.values())
+
+    def power_cycle(self, name: NodeName) -> None:
+        """Cycle a node's power; if the policy moved it, this is when its cables are moved."""
+        self.agents[name].kill()
+        self.hardware[name].reboot()
+        moved = next((spec for spec in self.policy.nodes if spec.name == name), None)
+        if moved is not None:
+            self.places[name] = moved
 
     def apply(self, policy: Policy) -> None:
         """Put a policy in force on every controller, and tell the checker."""
