@@ -75,7 +75,7 @@ def _recalled(state: RackState, fact: ExposuresRecalled, policy: Policy) -> Abso
         hint = "nodes that an earlier policy moved or dropped may not be counted where they draw"
         return Absorbed(state, (), (Event(Severity.ERROR, "former_unreadable", f"{error}; {hint}"),))
     index = rack_index(policy)
-    nodes = {name: NodeBook(name, boot_id=boot_id) for name, boot_id in former.boot_ids.items()}
+    nodes = {name: NodeBook(name, placed_boot_id=boot_id) for name, boot_id in former.boot_ids.items()}
     state = replace(
         state,
         nodes={**nodes, **state.nodes},

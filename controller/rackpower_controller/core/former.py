@@ -34,7 +34,7 @@ def former_text(state: RackState) -> str:
     for name, places in sorted(state.former_nodes.items()):
         book = state.nodes.get(name)
         entries[name] = {
-            "boot_id": book.boot_id if book is not None else "",
+            "boot_id": book.placed_boot_id if book is not None else "",
             "absent_w": state.former_absent_w.get(name, 0),
             "places": [asdict(place) for place in places],
         }

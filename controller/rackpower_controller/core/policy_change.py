@@ -38,7 +38,7 @@ def policy_changed(state: RackState, fact: PolicyChanged, before: Policy) -> Abs
         former_nodes=former,
         former_absent_w=absent_w,
         meters={name: meter for name, meter in state.meters.items() if name in new.domains},
-        nodes={name: _readmit(book, new) for name, book in state.nodes.items()},
+        nodes={name: _readmit(book, old, new) for name, book in state.nodes.items()},
         limits_lowered=state.limits_lowered or bool(lowered),
     )
     for name, spec in new.nodes.items():
@@ -92,8 +92,12 @@ def _folded(places: tuple[Node, ...]) -> tuple[Node, ...]:
     return places
 
 
-def _readmit(book: NodeBook, new: RackIndex) -> NodeBook:
-    return book if book.name in new.nodes else replace(book, admitted=False)
+def _readmit(book: NodeBook, old: RackIndex, new: RackIndex) -> NodeBook:
+    """Return a node's book under a new policy: one that moves must be seen running before a boot proves anything."""
+    before, after = old.nodes.get(book.name), new.nodes.get(book.name)
+    if before is not None and (after is None or after.feeds != before.feeds):
+        book = replace(book, placed_boot_id="")
+    return book if after is not None else replace(book, admitted=False)
 
 
 def _feeds(spec: Node) -> str:

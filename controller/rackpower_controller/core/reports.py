@@ -104,6 +104,7 @@ def reported(state: RackState, fact: NodeReported, policy: Policy) -> Absorbed:
     heard_now = ours and not node.heard
     node = replace(
         node,
+        placed_boot_id=node.placed_boot_id or node.boot_id,
         last_sequence=report.sequence,
         last_report_s=fact.at_s,
         heard=node.heard or ours,

@@ -53,7 +53,8 @@ def connected(state: RackState, fact: NodeConnected, policy: Policy) -> Absorbed
         left=False,
     )
     former = dict(state.former_nodes)
-    if rebooted and name in rack_index(policy).nodes:
+    cycled_since_move = before.placed_boot_id not in ("", hello.boot_id)
+    if cycled_since_move and name in rack_index(policy).nodes:
         former.pop(name, None)
     state = replace(state, nodes={**state.nodes, name: book}, gpus=gpus, former_nodes=former)
     return _welcome(state, fact, before, rebooted=rebooted)

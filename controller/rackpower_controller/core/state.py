@@ -81,8 +81,10 @@ class NodeBook:
     """One node's account. `stream` is None when nobody is connected.
 
     `heard` says that a report in this term named our term as its highest: from then on its books count.
-    `extra_overhead_w` is draw seen by the node's meter above the account, let go slowly. `devices_complete` says
-    that a complete list under a new boot id proved every missing GPU gone; `admitted` that its boot reserve fitted.
+    `extra_overhead_w` is draw seen by the node's meter above the account, let go slowly. `devices_complete` says that
+    a complete list under a new boot id proved every missing GPU gone; `admitted` that its boot reserve fitted.
+    `placed_boot_id` is the boot under which it reported since a policy moved it, empty for none yet: another one
+    proves a power cycle after the move.
     """
 
     name: NodeName
@@ -90,6 +92,7 @@ class NodeBook:
     peer: str = ""
     stream: StreamId | None = None
     boot_id: str = ""
+    placed_boot_id: str = ""
     agent_instance: str = ""
     agent_version: str = ""
     devices_complete: bool = False
