@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rackpower_controller.core.planning import PlanRequest
+from rackpower_controller.core.planning import PlanDomain, PlanNode, PlanRequest
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -15,54 +15,59 @@ Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
+class Level:
+    """Domains at one depth, and the parent of each; −1 stands for all of them at the top."""
+
+    domains: Ints
+    parents: Ints
+
+
+@dataclass(frozen=True, slots=True)
 class PowerTree:
     """Limits are numbered: every node, then every domain.
 
-    `carried_by[n]` marks the limits above node n, itself among them. `whole` says that no load is ever rounded.
+    `carried_by[n]` marks the limits above node n, itself among them. `feeds` are (node, domain, share), `levels` the
+    domains from the deepest up. `exact_shares` says that every share is 1, `whole` that no load is ever rounded.
     """
 
-    node_loss: Floats
-    node_fixed_w: Floats
+    losses: Floats
+    fixed_w: Floats
     ceilings_w: Floats
     carried_by: Bools
-    direct: tuple[tuple[tuple[int, float], ...], ...]
-    children: tuple[tuple[int, ...], ...]
-    domain_loss: tuple[float, ...]
-    domain_fixed_w: tuple[int, ...]
+    feeds: tuple[tuple[int, int, float], ...]
+    shares: Floats
+    levels: tuple[Level, ...]
+    exact_shares: bool
     whole: bool
 
     @classmethod
     def of(cls, request: PlanRequest) -> PowerTree:
         """Return the tree of a request."""
         nodes, domains = request.nodes, request.domains
-        direct: list[list[tuple[int, float]]] = [[] for _ in domains]
-        children: list[list[int]] = [[] for _ in domains]
-        carried_by = np.zeros((len(nodes), len(nodes) + len(domains)), dtype=np.bool_)
-        for index, node in enumerate(nodes):
-            carried_by[index, index] = True
-            for number, share in node.feeds:
-                direct[number].append((index, share))
-                above = number
-                while above >= 0:
-                    carried_by[index, len(nodes) + above] = True
-                    above = domains[above].parent
-        for number in range(len(domains) - 1, -1, -1):
-            if domains[number].parent >= 0:
-                children[domains[number].parent].append(number)
-        ceilings = [np.inf if node.ceiling_w is None else node.ceiling_w for node in nodes]
-        ceilings += [domain.ceiling_w for domain in domains]
-        losses = [*(node.loss for node in nodes), *(domain.loss for domain in domains)]
-        shares = [share for node in nodes for _number, share in node.feeds]
+        limits: list[PlanNode | PlanDomain] = [*nodes, *domains]
+        feeds = tuple((index, number, share) for index, node in enumerate(nodes) for number, share in node.feeds)
+        carried_by = np.zeros((len(nodes), len(limits)), dtype=np.bool_)
+        carried_by[np.arange(len(nodes)), np.arange(len(nodes))] = True
+        shares = np.zeros((len(domains), len(nodes)), dtype=np.float64)
+        for index, number, share in feeds:
+            shares[number, index] += share
+            above = number
+            while above >= 0:
+                carried_by[index, len(nodes) + above] = True
+                above = domains[above].parent
+        losses = [limit.loss for limit in limits]
+        exact_shares = all(share == 1.0 for _index, _number, share in feeds)
+        ceilings_w = [np.inf if limit.ceiling_w is None else limit.ceiling_w for limit in limits]
         return cls(
-            node_loss=np.array([[node.loss] for node in nodes], dtype=np.float64).reshape(-1, 1),
-            node_fixed_w=np.array([[node.fixed_w] for node in nodes], dtype=np.float64).reshape(-1, 1),
-            ceilings_w=np.array(ceilings, dtype=np.float64).reshape(-1, 1),
+            losses=np.array(losses, dtype=np.float64).reshape(-1, 1),
+            fixed_w=np.array([limit.fixed_w for limit in limits], dtype=np.float64).reshape(-1, 1),
+            ceilings_w=np.array(ceilings_w, dtype=np.float64).reshape(-1, 1),
             carried_by=carried_by,
-            direct=tuple(map(tuple, direct)),
-            children=tuple(map(tuple, children)),
-            domain_loss=tuple(domain.loss for domain in domains),
-            domain_fixed_w=tuple(domain.fixed_w for domain in domains),
-            whole=all(factor == 1.0 for factor in [*losses, *shares]),
+            feeds=feeds,
+            shares=shares,
+            levels=_levels(request),
+            exact_shares=exact_shares,
+            whole=exact_shares and all(loss == 1.0 for loss in losses),
         )
 
     def over(self, gpus_w: Ints) -> Bools:
@@ -75,28 +80,45 @@ class PowerTree:
             Shape (limits, candidates).
         """
         nodes, candidates = gpus_w.shape
-        loads_w = np.empty((nodes + len(self.children), candidates), dtype=np.float64)
-        np.ceil(self.node_loss * (gpus_w + self.node_fixed_w), out=loads_w[:nodes])
-        for number in range(len(self.children) - 1, -1, -1):
-            # the order of these sums is the ledger's: a float sum in another order may round to another watt
-            below_w = np.zeros(candidates, dtype=np.float64)
-            for index, share in self.direct[number]:
-                below_w += loads_w[index] * share if share != 1.0 else loads_w[index]
-            for child in self.children[number]:
-                below_w += loads_w[nodes + child]
-            below_w += self.domain_fixed_w[number]
-            if self.domain_loss[number] != 1.0:
-                below_w *= self.domain_loss[number]
-            np.ceil(below_w, out=loads_w[nodes + number])
+        loads_w = np.empty((len(self.losses), candidates), dtype=np.float64)
+        np.ceil(self.losses[:nodes] * (gpus_w + self.fixed_w[:nodes]), out=loads_w[:nodes])
+        below_w = self._on_domains(loads_w[:nodes])
+        for level in self.levels:
+            places = nodes + level.domains
+            loads_w[places] = np.ceil(self.losses[places] * (below_w[level.domains] + self.fixed_w[places]))
+            if level.parents[0] >= 0:
+                np.add.at(below_w, level.parents, loads_w[places])
         return loads_w > self.ceilings_w
+
+    def _on_domains(self, loads_w: Floats) -> Floats:
+        """Return what nodes put on domains, in watts. The order of the sums is the ledger's: floats round."""
+        if self.exact_shares:
+            return self.shares @ loads_w  # whole numbers: no order matters
+        below_w = np.zeros((len(self.shares), loads_w.shape[1]), dtype=np.float64)
+        for index, number, share in self.feeds:
+            below_w[number] += loads_w[index] * share
+        return below_w
 
     def root_watts(self, request: PlanRequest) -> list[float]:
         """Return what a watt on each node's GPUs costs at the roots of its trees, in watts: for comparing slopes."""
         factors: list[float] = []
-        for domain, loss in zip(request.domains, self.domain_loss, strict=True):
-            factors.append(loss * (factors[domain.parent] if domain.parent >= 0 else 1.0))
+        for domain in request.domains:
+            factors.append(domain.loss * (factors[domain.parent] if domain.parent >= 0 else 1.0))
         costs = []
         for node in request.nodes:
             above = sum(share * factors[number] for number, share in node.feeds)
             costs.append(node.loss * (above if node.feeds else 1.0))
         return costs
+
+
+def _levels(request: PlanRequest) -> tuple[Level, ...]:
+    """Return the domains by depth, the deepest first; within a depth the last first, as the ledger sums them."""
+    depths: list[int] = []
+    for domain in request.domains:
+        depths.append(depths[domain.parent] + 1 if domain.parent >= 0 else 0)
+    found = []
+    for depth in range(max(depths, default=-1), -1, -1):
+        numbers = [number for number in range(len(depths) - 1, -1, -1) if depths[number] == depth]
+        parents = [request.domains[number].parent for number in numbers]
+        found.append(Level(np.array(numbers, dtype=np.int64), np.array(parents, dtype=np.int64)))
+    return tuple(found)

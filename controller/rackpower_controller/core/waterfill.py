@@ -170,17 +170,19 @@ class _Filling:
         self._odd_watts(members[beside])
 
     def _odd_watts(self, members: Ints) -> None:
-        """Hand single watts to entries in their order until a limit is full, and close what is below it."""
-        steps = np.minimum(self.want_w[members], self.pool.count[members])
-        receivers = np.repeat(members, steps)
-        rows_w = np.repeat(self.sums_w[:, None], len(receivers), axis=1)
-        watts = np.zeros_like(rows_w)
-        watts[self.pool.node[receivers], np.arange(len(receivers))] = 1
-        over = self._over(rows_w + watts.cumsum(axis=1))
-        first = int(over.any(axis=0).argmax())
-        entries, counts = np.unique(receivers[:first], return_counts=True)
-        self._take(entries, counts)
-        self._close(over[:, first])
+        """Hand single watts to entries in their order, closing each limit that is met, until no entry is left."""
+        receivers = np.repeat(members, np.minimum(self.want_w[members], self.pool.count[members]))
+        while len(receivers):
+            watts = np.zeros((self.nodes, len(receivers)), dtype=np.int64)
+            watts[self.pool.node[receivers], np.arange(len(receivers))] = 1
+            over = self._over(self.sums_w[:, None] + watts.cumsum(axis=1))
+            misfits = over.any(axis=0)
+            first = int(misfits.argmax()) if misfits.any() else len(receivers)
+            entries, counts = np.unique(receivers[:first], return_counts=True)
+            self._take(entries, counts)
+            if first < len(receivers):
+                self._close(over[:, first])
+            receivers = receivers[first:][self.open[receivers[first:]]]
 
     def _hidden_watts(self) -> bool:
         """Give a watt to the first entry that can take one below limits counted as full; say whether one could."""
