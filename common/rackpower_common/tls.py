@@ -64,7 +64,11 @@ class TlsFiles:
             except (TlsError, OSError):
                 return None  # half-written files: the certificates in use stay until the new ones are whole
 
-        return grpc.dynamic_ssl_server_credentials(first, renewed, require_client_authentication=True)
+        return grpc.dynamic_ssl_server_credentials(
+            first,
+            renewed,  # type: ignore[arg-type]  # None is allowed: keep those in use
+            require_client_authentication=True,
+        )
 
     def _server_configuration(self) -> grpc.ServerCertificateConfiguration:
         return grpc.ssl_server_certificate_configuration([(_read(self.key), _read(self.cert))], _read(self.ca))

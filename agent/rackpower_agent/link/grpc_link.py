@@ -43,7 +43,7 @@ class GrpcSession:
         self._channel = channel
         self._backlog: asyncio.Queue[AgentMessage | None] = asyncio.Queue(BACKLOG_LIMIT)
         self._closed = False
-        self._call = agent_pb2_grpc.AgentServiceStub(channel).Connect(self._requests())  # type: ignore[arg-type]
+        self._call = agent_pb2_grpc.AgentServiceStub(channel).Connect(self._requests())
 
     @property
     def peer(self) -> str:
@@ -148,7 +148,7 @@ async def _until_ready(channel: grpc.aio.Channel, address: str) -> None:
 
 async def _why(channel: grpc.aio.Channel) -> str:
     """Return gRPC's own words for a failed connection: only a call brings them."""
-    call = channel.unary_unary("/rackpower.v1.AgentService/Probe")
+    call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/rackpower.v1.AgentService/Probe")
     try:
         await call(b"", timeout=1.0)
     except grpc.aio.AioRpcError as error:
@@ -158,9 +158,8 @@ async def _why(channel: grpc.aio.Channel) -> str:
 
 def describe(peer: str, error: grpc.aio.AioRpcError) -> str:
     """Return a broken stream in words."""
-    return (
-        f"the stream to {peer} broke ({error.code().name.lower()}): {plain_words(error.details() or 'no reason given')}"
-    )
+    why = plain_words(error.details() or "no reason given")
+    return f"the stream to {peer} broke ({error.code().name.lower()}): {why}"
 
 
 def plain_words(details: str) -> str:

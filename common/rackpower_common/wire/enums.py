@@ -1,4 +1,4 @@
-"""Enumerations between model and wire. A number that this build does not know is the model's unknown, never an error."""
+"""Enumerations between model and wire. A number that this build does not know becomes the model's unknown."""
 
 from __future__ import annotations
 
