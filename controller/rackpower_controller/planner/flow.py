@@ -231,7 +231,7 @@ _STATUS_WORDS = {
     pywraplp.Solver.FEASIBLE: "that it ran out of time with an answer it could not prove",
     pywraplp.Solver.INFEASIBLE: "that nothing fits",
     pywraplp.Solver.UNBOUNDED: "that nothing limits the plan",
-    pywraplp.Solver.ABNORMAL: "that it failed in its arithmetic",
+    pywraplp.Solver.ABNORMAL: "that it failed or ran out of time",  # GLOP says the same of both
     pywraplp.Solver.MODEL_INVALID: "that the question is invalid",
     pywraplp.Solver.NOT_SOLVED: "that it ran out of time",
 }

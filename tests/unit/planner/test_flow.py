@@ -13,7 +13,7 @@ from rackpower_controller.core.planning import PlanRequest
 from rackpower_controller.planner.flow import FlowSolver, SolverAnswer
 from support.plans import domain, gpu, mixed_rack, node, question
 
-ALL_FIT = [True] * 100
+ALL_FIT = [True] * 2000
 
 
 def ask(solver: FlowSolver, request: PlanRequest, deadline_s: float = 500.0) -> SolverAnswer:
@@ -88,3 +88,11 @@ def test_without_time_there_is_no_answer() -> None:
     answer = ask(fresh(), mixed_rack(), deadline_s=-1.0)
     assert not answer.proven
     assert answer.words == "no time was left for the solver"
+
+
+def test_a_solver_that_is_late_has_no_answer_and_says_so() -> None:
+    """A rack far too large for a millisecond: whatever the solver found by then does not count."""
+    answer = ask(fresh(), mixed_rack(nodes=1000), deadline_s=0.001)
+    assert not answer.proven
+    assert answer.words.startswith("the solver says that it")
+    assert answer.words.endswith("ran out of time")
