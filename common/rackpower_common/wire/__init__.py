@@ -1,5 +1,5 @@
 """Model to proto and back: the only place in `common` that knows the stubs, and the only one that converts units.
 
-Never here: anything but conversion; caps exact, readings and exposures rounded up. `from_agent` and
-`from_controller` turn whole messages, `faults` turns errors into gRPC's words and back.
+Never here: anything but conversion; caps exact, readings and exposures rounded up. `faults` turns errors into
+gRPC's words and back.
 """
