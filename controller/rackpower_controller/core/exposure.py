@@ -63,9 +63,15 @@ def exposure_w(book: GpuBook, policy: Policy) -> int:
     return most_w
 
 
-def shed_w(book: GpuBook, policy: Policy, now_s: float) -> int:
-    """Return what a GPU counts for when limits are to be met, in watts: lowers under way count as done for a while."""
-    exposed_w = exposure_w(book, policy)
+def shed_w(book: GpuBook, policy: Policy, now_s: float, exposed_w: int) -> int:
+    """Return what a GPU counts for when limits are to be met, in watts: lowers under way count as done for a while.
+
+    Args:
+        book: Its account.
+        policy: The policy in force.
+        now_s: The time.
+        exposed_w: Its exposure, in watts.
+    """
     if not book.heard or not book.device.cappable or book.enforced_w is None:
         return exposed_w
     if book.pending_w or book.refused_at_s is not None:

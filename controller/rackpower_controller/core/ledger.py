@@ -121,7 +121,7 @@ def account(state: RackState, policy: Policy, now_s: float) -> Account:
     index = rack_index(policy)
     by_node = _gpus_by_node(state)
     exposures_w = {gpu: exposure_w(book, policy) for gpu, book in state.gpus.items()}
-    sheds_w = {gpu: shed_w(book, policy, now_s) for gpu, book in state.gpus.items()}
+    sheds_w = {gpu: shed_w(book, policy, now_s, exposures_w[gpu]) for gpu, book in state.gpus.items()}
     nodes: dict[NodeName, NodeAccount] = {}
     views = _Views({}, {}, {})
     for name in dict.fromkeys([*index.nodes, *state.former_nodes]):

@@ -10,8 +10,20 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from rackpower_common.model.device import CapControl, Device
-from rackpower_common.model.identity import ClassName, DomainName, NodeName
+from rackpower_common.model.identity import ClassName, DomainName, GpuId, NodeName
 from rackpower_common.model.policy import Domain, GpuClass, Node, Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """A device's bounds in watts under one policy; see `RackIndex`."""
+
+    node: NodeName
+    device: Device
+    least_w: int
+    highest_grant_w: int
+    most_w: int
+    uncapped_w: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +36,7 @@ class RackIndex:
     classes: Mapping[ClassName, GpuClass]
     bottom_up: tuple[Domain, ...]
     _by_model: dict[tuple[NodeName, str], GpuClass | None] = field(default_factory=dict)
+    _bounds: dict[GpuId, Bounds] = field(default_factory=dict)
 
     def class_of(self, node: NodeName, device: Device) -> GpuClass | None:
         """Return the class that describes a device: one of its node's classes first, then any; None when none fits."""
@@ -55,35 +68,49 @@ class RackIndex:
         feeds = spec.feeds if spec else ()
         return frozenset(name for feed in feeds for name in self.ancestors(feed.domain))
 
+    def bounds(self, node: NodeName, device: Device) -> Bounds:
+        """Return what a device may be granted and draw; worked out once for each device."""
+        known = self._bounds.get(device.gpu)
+        if known is None or known.device is not device or known.node != node:
+            known = self._bounds[device.gpu] = _bounds_of(node, device, self.class_of(node, device))
+        return known
+
     def most_w(self, node: NodeName, device: Device) -> int:
         """Return the device maximum in watts: the highest that device and class together allow for."""
-        gpu_class = self.class_of(node, device)
-        known = [device.max_cap_w, device.default_cap_w, device.largest_draw_w]
-        if gpu_class is not None:
-            known += [gpu_class.max_cap_w, gpu_class.default_cap_w]
-            if not device.cappable:
-                known.append(gpu_class.largest_draw_w)
-        return max((watts for watts in known if watts is not None), default=0)
+        return self.bounds(node, device).most_w
 
     def uncapped_w(self, node: NodeName, device: Device) -> int:
         """Return what a GPU that cannot be held counts for, in watts: its default where only persistence is missing."""
-        if device.cap_control is CapControl.NOT_PERSISTENT and device.default_cap_w is not None:
-            return device.default_cap_w
-        return self.most_w(node, device)
+        return self.bounds(node, device).uncapped_w
 
     def least_w(self, node: NodeName, device: Device) -> int:
         """Return the lowest cap that may be granted, in watts: the stricter of device and class."""
-        gpu_class = self.class_of(node, device)
-        low = device.min_cap_w or 0
-        if gpu_class is not None:
-            low = max(low, gpu_class.min_cap_w)
-        return min(low, device.max_cap_w) if device.max_cap_w is not None else low
+        return self.bounds(node, device).least_w
 
     def highest_grant_w(self, node: NodeName, device: Device) -> int:
         """Return the highest cap that may be granted, in watts."""
-        gpu_class = self.class_of(node, device)
-        high = device.max_cap_w or 0
-        return max(min(high, gpu_class.max_cap_w), self.least_w(node, device)) if gpu_class is not None else high
+        return self.bounds(node, device).highest_grant_w
+
+
+def _bounds_of(node: NodeName, device: Device, gpu_class: GpuClass | None) -> Bounds:
+    known = [device.max_cap_w, device.default_cap_w, device.largest_draw_w]
+    low, high = device.min_cap_w or 0, device.max_cap_w or 0
+    if gpu_class is not None:
+        known += [gpu_class.max_cap_w, gpu_class.default_cap_w]
+        if not device.cappable:
+            known.append(gpu_class.largest_draw_w)
+        low = max(low, gpu_class.min_cap_w)
+    least_w = min(low, device.max_cap_w) if device.max_cap_w is not None else low
+    most_w = max((watts for watts in known if watts is not None), default=0)
+    default_counts = device.cap_control is CapControl.NOT_PERSISTENT and device.default_cap_w is not None
+    return Bounds(
+        node=node,
+        device=device,
+        least_w=least_w,
+        highest_grant_w=max(min(high, gpu_class.max_cap_w), least_w) if gpu_class is not None else high,
+        most_w=most_w,
+        uncapped_w=(device.default_cap_w or 0) if default_counts else most_w,
+    )
 
 
 _remembered: list[RackIndex] = []
