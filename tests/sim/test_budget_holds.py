@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -32,19 +33,27 @@ def _story(outcome: Outcome, seed: int) -> str:
     return f"seed {seed}: {first}\n" + "\n".join(outcome.timeline[-400:])
 
 
-@pytest.mark.parametrize("seed", sorted({*SEEDS, *FOUND}))
+SEED_CASES = [pytest.param(seed, marks=pytest.mark.xdist_group(f"seed-{seed}")) for seed in sorted({*SEEDS, *FOUND})]
+
+
+@cache
+def _run(seed: int) -> tuple[World, Outcome]:
+    """Run a seed once for all that is judged of it."""
+    world = _world(seed)
+    return world, world.run(END_S, schedule(seed, world))
+
+
+@pytest.mark.parametrize("seed", SEED_CASES)
 def test_hardware_never_could_draw_more_than_a_limit(seed: int) -> None:
     """Whatever fails in messages, processes, stores, journals and power, no instant shows an excess."""
-    world = _world(seed)
-    outcome = world.run(END_S, schedule(seed, world))
+    _, outcome = _run(seed)
     assert not outcome.excesses, _story(outcome, seed)
 
 
-@pytest.mark.parametrize("seed", sorted({*SEEDS, *FOUND}))
+@pytest.mark.parametrize("seed", SEED_CASES)
 def test_the_plan_is_reached_after_faults_stop(seed: int) -> None:
     """Twenty-five seconds after the last fault every GPU stands at its target, but for the dead-band."""
-    world = _world(seed)
-    outcome = world.run(END_S, schedule(seed, world))
+    world, outcome = _run(seed)
     dead_band_w = world.policy.dead_band_w
     assert set(outcome.targets_w) == set(outcome.enforced_w), _story(outcome, seed)
     off = {
