@@ -101,7 +101,7 @@ def fault_of(error: BaseException, table: Mapping[type[BaseException], Reason]) 
         return Fault(error.reason, str(error)[:DETAILS_LIMIT])
     for kind in type(error).__mro__:
         if kind in table:
-            return Fault(table[kind], str(error)[:DETAILS_LIMIT])
+            return Fault(table[kind], (str(error) or "no answer in time")[:DETAILS_LIMIT])
     return Fault(Reason.INTERNAL, "the controller failed to answer: its log says why")
 
 
