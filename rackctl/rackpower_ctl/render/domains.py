@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rackpower.v1 import operator_pb2
 from rich.table import Table
 from rich.text import Text
 
+from rackpower.v1 import operator_pb2
 from rackpower_ctl.render import words
 from rackpower_ctl.render.tables import cell, number_column, plain_table, text_column, word_column
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from rackpower.v1 import operator_pb2
-
 from rackpower_ctl.render import words
 
 SAME_CAP_MILLIWATTS: Final = 5_000

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from rackpower.v1 import operator_pb2
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from rackpower.v1 import operator_pb2
 from rackpower_ctl.render import words
 from rackpower_ctl.render.gpu_groups import GpuGroup, group_gpus, merged_sentences, shape, short_model
 from rackpower_ctl.render.tables import cell, number_column, plain_table, state_cell, text_column, word_column
@@ -21,10 +21,8 @@ def folded_gpus(status: operator_pb2.Status) -> Group:
     """Return a row for each group of alike GPUs, and under the table why they have their caps."""
     groups = group_gpus(status)
     reasons = merged_sentences([gpu.why for group in groups for gpu in group.gpus])
-    number_of = {}
-    for group in groups:
-        for gpu in group.gpus:
-            number_of.setdefault(shape(gpu.why), len(number_of) + 1) if gpu.why.strip() else None
+    shapes = dict.fromkeys(shape(gpu.why) for group in groups for gpu in group.gpus if gpu.why.strip())
+    number_of = {text: number for number, text in enumerate(shapes, start=1)}
     table = plain_table()
     word_column(table, "NODE", at_most=14)
     word_column(table, "GPUS", at_most=20)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rackpower.v1 import operator_pb2
 from rich.text import Text
 
+from rackpower.v1 import operator_pb2
 from rackpower_ctl.render import words
 from rackpower_ctl.render.tables import SEVERITY_STYLES, cell
 

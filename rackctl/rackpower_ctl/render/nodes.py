@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rackpower.v1 import operator_pb2
 from rich.table import Table
+from rich.text import Text
 
+from rackpower.v1 import operator_pb2
 from rackpower_ctl.render import words
 from rackpower_ctl.render.gpu_groups import short_model
 from rackpower_ctl.render.tables import cell, number_column, plain_table, state_cell, text_column, word_column
@@ -38,9 +39,9 @@ def gpu_counts(gpus: list[operator_pb2.Gpu]) -> str:
     return ", ".join(f"{count} {model}" for model, count in counts.items()) or words.MISSING
 
 
-def _row(node: operator_pb2.Node, gpus: list[operator_pb2.Gpu], *, wide: bool) -> list[object]:
+def _row(node: operator_pb2.Node, gpus: list[operator_pb2.Gpu], *, wide: bool) -> list[str | Text]:
     rates = [gpu.tokens_per_second for gpu in gpus if gpu.HasField("tokens_per_second")]
-    row: list[object] = [
+    row: list[str | Text] = [
         cell(node.name),
         state_cell(words.node_state(node.state)),
         cell(gpu_counts(gpus)),

@@ -9,8 +9,8 @@ import math
 from typing import Final
 
 from google.protobuf.message import Message
-from rackpower.v1 import operator_pb2
 
+from rackpower.v1 import operator_pb2
 from rackpower_ctl.render import words
 
 FORMAT: Final = 1

@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from rackpower.v1 import operator_pb2
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from rackpower.v1 import operator_pb2
 from rackpower_ctl.render import headline
 from rackpower_ctl.render.domains import domain_table
 from rackpower_ctl.render.gpus import folded_gpus, whole_gpus
@@ -16,6 +16,8 @@ from rackpower_ctl.render.nodes import node_table
 
 WIDE_COLUMNS: Final = 150
 """From here on every GPU has a row of its own; below, alike GPUs of a node share one."""
+
+NO_NODES: Final = Text("No nodes: the policy describes none and no agent is connected.", style="yellow")
 
 
 class Detail(IntEnum):
@@ -27,7 +29,9 @@ class Detail(IntEnum):
     WHOLE = 3
 
 
-def status_view(status: operator_pb2.Status, detail: Detail, *, wide: bool, at_most_attention: int | None = None) -> Group:
+def status_view(
+    status: operator_pb2.Status, detail: Detail, *, wide: bool, at_most_attention: int | None = None
+) -> Group:
     """Return the status at one level of detail.
 
     Args:
@@ -78,5 +82,5 @@ def _domains(status: operator_pb2.Status) -> list[RenderableType]:
 
 def _nodes(status: operator_pb2.Status, *, wide: bool) -> list[RenderableType]:
     if not status.nodes:
-        return [Text("No nodes: the policy describes none and no agent is connected.", style="yellow")]
+        return [NO_NODES]
     return [node_table(status, wide=wide)]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import unicodedata
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Final
 
 from google.protobuf.descriptor import EnumDescriptor
+
 from rackpower.v1 import agent_pb2, operator_pb2
 
 MISSING: Final = "–"
@@ -69,7 +70,7 @@ def age(milliseconds: int | None) -> str:
 def utc(unix_seconds: float, *, date: bool = False) -> str:
     """Return a time of day in UTC, with the date if wanted; a dash for a time that no calendar has."""
     try:
-        moment = datetime.fromtimestamp(unix_seconds, tz=timezone.utc)
+        moment = datetime.fromtimestamp(unix_seconds, tz=UTC)
     except (ValueError, OverflowError, OSError):
         return MISSING
     return moment.strftime("%Y-%m-%d %H:%M:%SZ" if date else "%H:%M:%SZ")
