@@ -25,7 +25,8 @@ ROUGH = Weather(loss=0.03, duplication=0.03, delay_s=(0.001, 0.4))
 
 def _world(seed: int) -> World:
     policy = small_policy(nodes=2 + seed % 4, gpus=1 + seed % 3)
-    return World(seed, policy, ROUGH if seed % 2 else Weather(), controllers=2)
+    weather = replace(ROUGH if seed % 2 else Weather(), codec=seed % 4 < 2)
+    return World(seed, policy, weather, controllers=2)
 
 
 def _story(outcome: Outcome, seed: int) -> str:

@@ -27,6 +27,7 @@ from rackpower_agent.lease.memory import JournalImage, Memory
 from rackpower_common.model.identity import GpuId, NodeName
 from rackpower_common.model.messages import (
     PROTOCOL_VERSION,
+    AgentMessage,
     ControllerGoodbye,
     GpuReport,
     GrantBatch,
@@ -231,7 +232,7 @@ class AgentShell:
             case _:
                 pass
 
-    def _send(self, message: object) -> None:
+    def _send(self, message: AgentMessage) -> None:
         if self.stream is not None:
             self.network.to_controller(self.stream, message)
 

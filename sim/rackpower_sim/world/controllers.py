@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from rackpower_common.model.identity import GpuId, NodeName, StreamId, Term
 from rackpower_common.model.messages import (
@@ -12,6 +13,7 @@ from rackpower_common.model.messages import (
     GrantBatch,
     Hello,
     Report,
+    Welcome,
     WriteError,
 )
 from rackpower_common.model.policy import Policy
@@ -124,7 +126,10 @@ class ControllerShell:
         for answer in absorbed.answers:
             stream = self.streams.get(answer.stream)
             if stream is not None:
-                self.network.to_agent(stream, answer.message)
+                message = answer.message
+                if isinstance(message, Welcome):
+                    message = replace(message, report_period_s=self.policy.timing.report_period_s)
+                self.network.to_agent(stream, message)
                 if isinstance(answer.message, ControllerGoodbye):
                     stream.open_for_controller = False
         for event in absorbed.events:

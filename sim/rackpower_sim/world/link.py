@@ -8,16 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from rackpower.v1 import agent_pb2
+from rackpower_common.model.messages import AgentMessage, ControllerMessage
+from rackpower_common.wire.controller_messages import decode_controller_message, encode_controller_message
+from rackpower_common.wire.decode_agent import decode_agent_message
+from rackpower_common.wire.encode_agent import encode_agent_message
 from rackpower_sim.world.scheduler import Scheduler
 
 
 @dataclass(slots=True)
 class Weather:
-    """How bad the network is: shares of messages, and delays in seconds."""
+    """How bad the network is: shares of messages, and delays in seconds; with `codec` messages travel as bytes."""
 
     loss: float = 0.0
     duplication: float = 0.0
     delay_s: tuple[float, float] = (0.001, 0.05)
+    codec: bool = False
 
 
 def _drop(message: object) -> None:
@@ -51,21 +57,25 @@ class Network:
         self._streams += 1
         return Stream(self._streams, node)
 
-    def to_agent(self, stream: Stream, message: object) -> None:
+    def to_agent(self, stream: Stream, message: ControllerMessage) -> None:
         """Send to the agent."""
+        carried = encode_controller_message(message).SerializeToString() if self.weather.codec else None
 
         def deliver() -> None:
             if stream.open_for_agent and stream.node not in self.cut_to_agent:
-                stream.to_agent(message)
+                read = agent_pb2.ConnectResponse.FromString(carried) if carried is not None else None
+                stream.to_agent(decode_controller_message(read) if read is not None else message)
 
         self._carry(deliver)
 
-    def to_controller(self, stream: Stream, message: object) -> None:
+    def to_controller(self, stream: Stream, message: AgentMessage) -> None:
         """Send to the controller."""
+        carried = encode_agent_message(message).SerializeToString() if self.weather.codec else None
 
         def deliver() -> None:
             if stream.open_for_controller and stream.node not in self.cut_to_controller:
-                stream.to_controller(message)
+                read = agent_pb2.ConnectRequest.FromString(carried) if carried is not None else None
+                stream.to_controller(decode_agent_message(read) if read is not None else message)
 
         self._carry(deliver)
 
