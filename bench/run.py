@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
-from bench import agent, decide, plan, waterfill
+from bench import agent, decide, plan, status, waterfill
 from bench.figure import Figure, yardstick_s
 
 Bench = Callable[[float], list[Figure]]
@@ -23,6 +23,7 @@ BENCHES: dict[str, Bench] = {
     "plan": plan.figures,
     "waterfill": waterfill.figures,
     "agent": agent.figures,
+    "status": status.figures,
 }
 HEADER = ("figure", "measured", "budget", "of budget", "ratio", "")
 
