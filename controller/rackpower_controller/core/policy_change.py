@@ -59,17 +59,46 @@ def _former_nodes(
         if node_state(state.nodes.get(name), spec, old.policy, now_s) is NodeState.OFF:
             former.pop(name, None)
             continue
-        if name in new.nodes and new.nodes[name].feeds == spec.feeds:
+        feeds = _lost_feeds(spec, old, new)
+        if not feeds:
             continue
-        kept = _with_surviving_feeds(spec, old, new)
+        kept = replace(spec, feeds=feeds)
         former[name] = _folded((*(place for place in former.get(name, ()) if place.feeds != kept.feeds), kept))
         how = "moves" if name in new.nodes else "drops"
         message = (
-            f"the policy {how} node {name}: its exposure also counts in {_feeds(kept)} "
+            f"the policy {how} node {name}: its exposure also counts in {_names(kept)} "
             f"until it boots again or is declared off (in the policy: `off: true` under its name)"
         )
         events.append(Event(Severity.WARNING, "node_moved", message, node=name))
     return {name: places_under(places, new) for name, places in former.items()}, events
+
+
+def _lost_feeds(spec: Node, old: RackIndex, new: RackIndex) -> tuple[Feed, ...]:
+    """Return where a node must go on counting: on the nearest domain above each feed that carries less of it now.
+
+    That is so for a node that is dropped or fed otherwise, and when a domain above it hangs elsewhere. A feed of which
+    no domain is left counts on every root: it hangs somewhere.
+    """
+    before, after = _shares(spec, old), _shares(new.nodes.get(spec.name), new)
+    feeds: list[Feed] = []
+    for feed in spec.feeds:
+        chain = old.ancestors(feed.domain)
+        lost = [name for name in chain if after.get(name, 0.0) < before[name]]
+        place = next((name for name in lost if name in new.domains), None)
+        if place is not None:
+            feeds.append(Feed(place, feed.share))
+        elif lost and not any(name in new.domains for name in chain):
+            feeds += [Feed(domain.name, feed.share) for domain in new.policy.domains if domain.parent is None]
+    return tuple(dict.fromkeys(feeds))
+
+
+def _shares(spec: Node | None, index: RackIndex) -> dict[DomainName, float]:
+    """Return the share of a node's load that each domain carries."""
+    shares: dict[DomainName, float] = {}
+    for feed in spec.feeds if spec is not None else ():
+        for name in index.ancestors(feed.domain):
+            shares[name] = shares.get(name, 0.0) + feed.share
+    return shares
 
 
 FORMER_PLACES_LIMIT = 8
@@ -94,28 +123,14 @@ def _folded(places: tuple[Node, ...]) -> tuple[Node, ...]:
 
 def _readmit(book: NodeBook, old: RackIndex, new: RackIndex) -> NodeBook:
     """Return a node's book under a new policy: one that moves must be seen running before a boot proves anything."""
-    before, after = old.nodes.get(book.name), new.nodes.get(book.name)
-    if before is not None and (after is None or after.feeds != before.feeds):
+    before = old.nodes.get(book.name)
+    if before is not None and _lost_feeds(before, old, new):
         book = replace(book, placed_boot_id="")
-    return book if after is not None else replace(book, admitted=False)
+    return book if book.name in new.nodes else replace(book, admitted=False)
 
 
-def _feeds(spec: Node) -> str:
-    return ", ".join(feed.domain for feed in spec.feeds) or "no domain"
-
-
-def _with_surviving_feeds(spec: Node, old: RackIndex, new: RackIndex) -> Node:
-    """Return a node with every feed on the nearest domain above it that the new policy still has."""
-    feeds = []
-    for feed in spec.feeds:
-        place = next((name for name in old.ancestors(feed.domain) if name in new.domains), None)
-        feeds += [Feed(place, feed.share)] if place is not None else _everywhere(new, feed.share)
-    return replace(spec, feeds=tuple(feeds))
-
-
-def _everywhere(new: RackIndex, share: float) -> list[Feed]:
-    """A feed whose whole tree is gone counts on every root: it hangs somewhere."""
-    return [Feed(domain.name, share) for domain in new.policy.domains if domain.parent is None]
+def _names(spec: Node) -> str:
+    return ", ".join(feed.domain for feed in spec.feeds)
 
 
 def places_under(places: tuple[Node, ...], new: RackIndex) -> tuple[Node, ...]:
