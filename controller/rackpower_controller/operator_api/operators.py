@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from rackpower_common.roles import OPERATOR_PREFIX, common_name_of, is_secured, operator_of
+from rackpower_common.roles import AuthContext, Role, identity_of, is_secured
 from rackpower_common.wire.checks import text
 from rackpower_common.wire.faults import Reason, Refused
 
@@ -30,26 +29,25 @@ class Caller:
         return proven if claimed in ("", proven) else f"{claimed} (certificate of {proven})"
 
 
-def caller_of(auth_context: Mapping[str, Iterable[bytes]], peer: str) -> Caller:
+def caller_of(context: AuthContext, peer: str) -> Caller:
     """Return who asks.
 
     Args:
-        auth_context: What gRPC tells of the connection.
+        context: What gRPC tells of the connection.
         peer: The other end as gRPC names it.
 
     Raises:
         Refused: The certificate is not an operator's.
     """
-    if not is_secured(auth_context):
+    if not is_secured(context):
         # the server listens without TLS on loopback and on a socket of mode 0660 only
         return Caller(None, "unix socket" if peer.startswith("unix:") else "loopback")
-    name = common_name_of(auth_context)
-    operator = operator_of(name) if name is not None else None
-    if operator is None:
-        whose = f"of {name}" if name else "without a name"
+    identity = identity_of(context)
+    if identity is None or identity.role is not Role.OPERATOR:
+        whose = f"of {identity}" if identity is not None else "without a name"
         raise Refused(
             Reason.NOT_ALLOWED,
             f"a certificate {whose} is not an operator's",
-            f"its common name must begin with {OPERATOR_PREFIX}; issue one with `rackctl pki issue operator NAME`",
+            f"its organisational unit must be {Role.OPERATOR.value}: rackctl pki issue operator NAME",
         )
-    return Caller(operator, "certificate")
+    return Caller(identity.name, "certificate")
