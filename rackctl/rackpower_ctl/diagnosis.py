@@ -46,22 +46,28 @@ def _unix(path: str) -> Verdict | None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(PROBE_S)
             probe.connect(path)
-    except FileNotFoundError:
-        where = "" if Path(path).parent.is_dir() else f", not even the folder {Path(path).parent}"
+    except OSError as error:
+        return socket_verdict(path, error)
+    return None
+
+
+def socket_verdict(path: str, error: OSError) -> Verdict:
+    """Return what connecting to a unix socket failed with as words."""
+    if isinstance(error, FileNotFoundError):
+        folder = Path(path).parent
+        where = "" if folder.is_dir() else f", not even the folder {folder}"
         return (
             f"no controller runs here: there is no socket {path}{where}",
             f"{START}\nfor a controller elsewhere: rackctl --controller HOST:PORT … or RACKCTL_CONTROLLER",
         )
-    except PermissionError:
+    if isinstance(error, PermissionError):
         return (
             f"no permission to use the controller's socket {path}",
             f"use sudo, or join the socket's group: sudo usermod -aG {_group(path)} {_user()}",
         )
-    except ConnectionRefusedError:
+    if isinstance(error, ConnectionRefusedError):
         return (f"no controller listens on {path}: it has stopped", START)
-    except OSError as error:
-        return (f"the socket {path} cannot be used: {error.strerror or error}", "check the path after unix:")
-    return None
+    return (f"the socket {path} cannot be used: {error.strerror or error}", "check the path after unix:")
 
 
 def _tcp(address: Address, tls: TlsFiles | None) -> Verdict | None:
@@ -83,28 +89,32 @@ def _with_tls(probe: socket.socket, address: Address, tls: TlsFiles) -> Verdict 
     context = ssl.create_default_context(cafile=str(tls.ca))
     context.load_cert_chain(tls.cert, tls.key)
     context.set_alpn_protocols(["h2"])
+    shaken = False
     try:
         with context.wrap_socket(probe, server_hostname=address.host) as secure:
+            shaken = True
             secure.settimeout(ALERT_S)
-            secure.recv(1)
+            if secure.recv(1):  # an HTTP/2 server speaks first, once it has taken our certificate
+                return None
+            said = "it hung up when it saw it"
     except ssl.SSLCertVerificationError as error:
         return _unverified(error, address, tls)
     except ssl.SSLError as error:
-        reason = (error.reason or str(error)).upper()
-        said = reason.lower().replace("_", " ")
-        if "WRONG_VERSION" in reason or "UNEXPECTED_EOF" in reason or "PACKET_LENGTH" in reason:
+        said = (error.reason or str(error)).lower().replace("_", " ")
+        if any(word in said for word in ("wrong version", "unexpected eof", "packet length")) and not shaken:
             return (f"the controller at {address} does not speak TLS", "leave --ca, --cert and --key out")
-        if "ALERT" in reason or "CERTIFICATE" in reason:
-            return (
-                f"the controller at {address} refuses our certificate {tls.cert}: {said}",
-                "it must be of the controller's own authority and not expired: rackctl pki issue operator NAME",
-            )
-        return (f"TLS with {address} failed: {said}", "check the certificates")
+        if not shaken and "alert" not in said and "certificate" not in said:
+            return (f"TLS with {address} failed: {said}", "check the certificates")
     except TimeoutError:
         return None
-    except OSError:
-        return None
-    return None
+    except OSError as error:
+        if not shaken:
+            return None
+        said = error.strerror or str(error)
+    return (
+        f"the controller at {address} refuses our certificate {tls.cert}: {said}",
+        "it must be of the controller's own authority and not expired: rackctl pki issue operator NAME",
+    )
 
 
 def _unverified(error: ssl.SSLCertVerificationError, address: Address, tls: TlsFiles) -> Verdict:

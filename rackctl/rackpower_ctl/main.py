@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -68,12 +69,14 @@ def root(
     context.obj = Wanted(controller, ca, cert, key)
 
 
-def main() -> int:
-    """Run rackctl and return its exit code."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run rackctl and return its exit code; None takes the process's arguments."""
     # The C core of gRPC logs what we say in words.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
-        app()
+        app(arguments, prog_name="rackctl")
+    except SystemExit as end:  # typer's way to say that it is done
+        return end.code if isinstance(end.code, int) else ExitCode.FINE
     except CtlError as error:
         complain(error.message, error.hint)
         return error.code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -12,13 +13,19 @@ from rackpower_ctl.render import words
 from rackpower_ctl.render.tables import cell, number_column, plain_table, text_column, word_column
 
 
-def domain_table(domains: Sequence[operator_pb2.Domain]) -> Table:
-    """Return the domains in tree order, children indented; watts."""
+def domain_table(domains: Sequence[operator_pb2.Domain], *, wide: bool) -> Group:
+    """Return the domains in tree order, children indented; watts; narrow tells what is out of the ordinary below."""
+    told = [(domain.name, _notes(domain)) for domain in domains if _notes(domain)] if not wide else []
+    notes = (Text(f"{words.clean(name)}: ", style="dim").append(note, style="yellow not dim") for name, note in told)
+    return Group(_table(domains, wide=wide), *notes)
+
+
+def _table(domains: Sequence[operator_pb2.Domain], *, wide: bool) -> Table:
     table = plain_table()
     word_column(table, "DOMAIN", at_most=24)
     for header in ("LIMIT W", "HEADROOM W", "LEDGER W", "FREE W", "MEASURED W"):
         number_column(table, header)
-    with_notes = any(_notes(domain) for domain in domains)
+    with_notes = wide and any(_notes(domain) for domain in domains)
     if with_notes:
         text_column(table, "NOTE")
     for depth, domain in in_tree_order(domains):

@@ -79,6 +79,11 @@ def explanation_document(status: operator_pb2.Status, gpu: operator_pb2.Gpu) -> 
 
 
 def _waiting(gpu: operator_pb2.Gpu) -> str:
+    if gpu.HasField("granted_cap_milliwatts") and gpu.HasField("enforced_cap_milliwatts"):
+        if gpu.granted_cap_milliwatts < gpu.enforced_cap_milliwatts:
+            return ", a lower that is not read back yet"
+        if gpu.granted_cap_milliwatts > gpu.enforced_cap_milliwatts:
+            return ", a raise that is not read back yet"
     if not gpu.HasField("target_cap_milliwatts") or not gpu.HasField("granted_cap_milliwatts"):
         return ""
     if gpu.granted_cap_milliwatts < gpu.target_cap_milliwatts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -11,10 +12,17 @@ from rackpower.v1 import operator_pb2
 from rackpower_ctl.render import words
 from rackpower_ctl.render.gpu_groups import short_model
 from rackpower_ctl.render.tables import cell, number_column, plain_table, state_cell, text_column, word_column
+from rackpower_ctl.render.words import clean
 
 
-def node_table(status: operator_pb2.Status, *, wide: bool) -> Table:
-    """Return one row a node; wide adds its domains and its agent's version."""
+def node_table(status: operator_pb2.Status, *, wide: bool) -> Group:
+    """Return one row a node; wide adds its domains, its agent's version and details; narrow tells details below."""
+    table = _table(status, wide=wide)
+    told = [(node.name, node.detail) for node in status.nodes if node.detail] if not wide else []
+    return Group(table, *(Text(f"{clean(name)}: ", style="dim").append(clean(detail)) for name, detail in told))
+
+
+def _table(status: operator_pb2.Status, *, wide: bool) -> Table:
     table = plain_table()
     word_column(table, "NODE", at_most=32 if wide else 16)
     word_column(table, "STATE")
@@ -25,7 +33,7 @@ def node_table(status: operator_pb2.Status, *, wide: bool) -> Table:
     if wide:
         word_column(table, "FEEDS", at_most=32)
         word_column(table, "AGENT", at_most=16)
-    if any(node.detail for node in status.nodes):
+    if wide and any(node.detail for node in status.nodes):
         text_column(table, "DETAIL")
     for node in status.nodes:
         row = _row(node, [gpu for gpu in status.gpus if gpu.node == node.name], wide=wide)

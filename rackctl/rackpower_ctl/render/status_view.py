@@ -46,7 +46,7 @@ def status_view(
         [*headline.attention(status, at_most_attention)],
     ]
     if detail >= Detail.NODES:
-        blocks.append(_domains(status))
+        blocks.append(_domains(status, wide=wide))
         blocks.append(_nodes(status, wide=wide))
     if detail >= Detail.FOLDED and status.gpus:
         blocks.append([whole_gpus(status) if detail is Detail.WHOLE else folded_gpus(status)])
@@ -74,10 +74,10 @@ def screen(status: operator_pb2.Status, console: Console, lines: int) -> Group:
     return status_view(status, Detail.SUMMARY, wide=wide, at_most_attention=3)
 
 
-def _domains(status: operator_pb2.Status) -> list[RenderableType]:
+def _domains(status: operator_pb2.Status, *, wide: bool) -> list[RenderableType]:
     if not status.domains:
         return [Text("No domains: no policy is in force. Apply one: rackctl policy apply FILE", style="yellow")]
-    return [domain_table(status.domains)]
+    return [domain_table(status.domains, wide=wide)]
 
 
 def _nodes(status: operator_pb2.Status, *, wide: bool) -> list[RenderableType]:
