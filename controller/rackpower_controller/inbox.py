@@ -3,43 +3,53 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 
-from rackpower_common.model.identity import StreamId
-from rackpower_controller.core.facts import Fact, NodeReported
+from rackpower_controller.core.facts import Fact, NodeConnected, NodeReported, WriteFailed
 
 FACTS_LIMIT = 4096
-"""Facts that wait at most; beyond, the oldest reports are dropped, their streams' next ones come in a second."""
+"""Facts of agents that wait at most; beyond, hellos are refused and the rest is dropped: a report comes every second.
+
+Streams that end and words of the controller itself are always taken: they are few, and nobody says them again.
+"""
 
 
 class Inbox:
-    """A queue in which a report takes the place of the stream's last one, and keeps its turn among other facts."""
+    """A queue in which a newer report or write error takes the place of the one that it outdates, and keeps its turn.
+
+    Owned by one event loop; nothing here waits but `wait`.
+    """
 
     def __init__(self) -> None:
         self._facts: list[Fact] = []
-        self._reports: dict[StreamId, int] = {}
+        self._places: dict[Hashable, int] = {}
         self._woken = asyncio.Event()
         self.dropped = 0
 
-    def put(self, fact: Fact) -> None:
-        """Add a fact; never waits."""
-        if isinstance(fact, NodeReported):
-            place = self._reports.get(fact.stream)
-            if place is not None:
-                self._facts[place] = self._newer(fact, self._facts[place])
-                return
-            if len(self._facts) >= FACTS_LIMIT:
-                self.dropped += 1
-                return
-            self._reports[fact.stream] = len(self._facts)
-        self._facts.append(fact)
+    def __len__(self) -> int:
+        return len(self._facts)
+
+    def put(self, fact: Fact) -> bool:
+        """Add a fact; never waits.
+
+        Returns:
+            False when it was not taken because too many wait.
+        """
+        key = _outdates(fact)
+        place = self._places.get(key) if key is not None else None
+        if place is not None:
+            self._facts[place] = _newer(fact, self._facts[place])
+        elif len(self._facts) >= FACTS_LIMIT and isinstance(fact, NodeConnected | NodeReported | WriteFailed):
+            self.dropped += 1
+            self._woken.set()
+            return False
+        else:
+            if key is not None:
+                self._places[key] = len(self._facts)
+            self._facts.append(fact)
         if _wakes(fact):
             self._woken.set()
-
-    @staticmethod
-    def _newer(fact: NodeReported, waiting: Fact) -> Fact:
-        if isinstance(waiting, NodeReported) and waiting.report.sequence > fact.report.sequence:
-            return waiting
-        return fact
+        return True
 
     def wake(self) -> None:
         """Wake the owner now."""
@@ -47,7 +57,7 @@ class Inbox:
 
     def drain(self) -> list[Fact]:
         """Take every fact, oldest first."""
-        facts, self._facts, self._reports = self._facts, [], {}
+        facts, self._facts, self._places = self._facts, [], {}
         self._woken.clear()
         return facts
 
@@ -59,6 +69,23 @@ class Inbox:
         except TimeoutError:
             return False
         return True
+
+
+def _outdates(fact: Fact) -> Hashable:
+    """Return what a newer fact of the same kind and key makes worthless, None for a fact that stands for itself."""
+    match fact:
+        case NodeReported():
+            return fact.stream
+        case WriteFailed():
+            return (fact.stream, fact.error.gpu)
+        case _:
+            return None
+
+
+def _newer(fact: Fact, waiting: Fact) -> Fact:
+    if isinstance(fact, NodeReported) and isinstance(waiting, NodeReported):
+        return fact if fact.report.sequence >= waiting.report.sequence else waiting
+    return fact
 
 
 def _wakes(fact: Fact) -> bool:

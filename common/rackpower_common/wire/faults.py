@@ -35,6 +35,8 @@ class Reason(Enum):
     TOO_MANY = "too_many"
     NO_TERM = "no_term"
     HELLO_MISSING = "hello_missing"
+    SILENT = "silent"
+    TOO_SLOW = "too_slow"
     INTERNAL = "internal"
 
 
@@ -51,6 +53,8 @@ STATUSES: Final[Mapping[Reason, grpc.StatusCode]] = {
     # UNAVAILABLE on purpose: agents try the other controllers
     Reason.NO_TERM: grpc.StatusCode.UNAVAILABLE,
     Reason.HELLO_MISSING: grpc.StatusCode.DEADLINE_EXCEEDED,
+    Reason.SILENT: grpc.StatusCode.DEADLINE_EXCEEDED,
+    Reason.TOO_SLOW: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Reason.INTERNAL: grpc.StatusCode.INTERNAL,
 }
 
