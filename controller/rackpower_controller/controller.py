@@ -1,0 +1,200 @@
+"""The owner of the state: facts in, one decision a tick, carried out in one order and no other.
+
+`carry_out` is the one visible place: commit lowers → send them → record → commit raises → send them. Between a decision
+and the commit of its raises nothing is absorbed: what arrives waits in the inbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import structlog
+
+from rackpower_common.clock import Clock
+from rackpower_common.model.identity import NodeName, StreamId
+from rackpower_common.model.messages import ControllerGoodbye, ControllerMessage, GoodbyeReason, GrantBatch, Welcome
+from rackpower_common.model.policy import Policy
+from rackpower_controller.core.absorb import absorb
+from rackpower_controller.core.commit import commit_lowers, commit_raises
+from rackpower_controller.core.decide import decide
+from rackpower_controller.core.decision import Decision
+from rackpower_controller.core.facts import ExposuresRecalled, Fact, PolicyChanged, StoreHealth
+from rackpower_controller.core.requests import plan_request
+from rackpower_controller.core.state import RackState
+from rackpower_controller.durations import Durations
+from rackpower_controller.events_log import EventLog
+from rackpower_controller.inbox import Inbox
+from rackpower_controller.planner_runner import PlannerRunner
+from rackpower_controller.reign import Reign, Standing
+from rackpower_controller.store.base import Exposure
+
+EARLY_GAP_S = 0.1
+"""Shortest time between two decisions, however urgent the facts."""
+
+log = structlog.get_logger("rackpower.controller")
+
+
+class Streams(Protocol):
+    """The agents' streams, as the owner of the state speaks to them. Nothing here waits."""
+
+    def send(self, stream: StreamId, message: ControllerMessage) -> None:
+        """Queue a message; after a goodbye the stream is ended. A stream that is gone takes it silently."""
+        ...
+
+    def end_all(self, goodbye: ControllerGoodbye) -> None:
+        """Say goodbye on every stream."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """What one tick leaves for those who watch."""
+
+    now_s: float
+    state: RackState
+    policy: Policy
+    decision: Decision
+
+
+class Controller:
+    """One controller process's decisions.
+
+    Args:
+        policy: The policy that was in force before (see `PolicyDesk.begin`).
+        inbox: Where facts arrive.
+        streams: The agents.
+        reign: Our standing with the store.
+        planner: Plans beside the ticks.
+        events: Where events go.
+        clock: Time.
+        version: Our version, told to agents.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        inbox: Inbox,
+        streams: Streams,
+        reign: Reign,
+        planner: PlannerRunner,
+        events: EventLog,
+        clock: Clock,
+        version: str,
+    ) -> None:
+        self.policy = policy
+        self.state = RackState()
+        self.durations = Durations()
+        self.recorded = Durations()
+        self._inbox = inbox
+        self._streams = streams
+        self._reign = reign
+        self._planner = planner
+        self._events = events
+        self._clock = clock
+        self._version = version
+        self._listeners: list[Callable[[Ticked], None]] = []
+
+    def listen(self, listener: Callable[[Ticked], None]) -> None:
+        """Call `listener` after every tick; it must not wait."""
+        self._listeners.append(listener)
+
+    async def run(self) -> None:
+        """Absorb and decide for ever."""
+        due_s = decided_s = self._clock.now_s()
+        while True:
+            await self._inbox.wait(due_s - self._clock.now_s())
+            urgent = self._absorb_all()
+            now_s = self._clock.now_s()
+            if now_s < due_s and not urgent:
+                continue
+            if urgent and now_s - decided_s < EARLY_GAP_S:
+                await asyncio.sleep(EARLY_GAP_S - (now_s - decided_s))
+                self._absorb_all()
+            decided_s = self._clock.now_s()
+            await self._tick(decided_s)
+            tick_s = self.policy.timing.tick_s
+            while due_s <= self._clock.now_s():
+                due_s += tick_s
+
+    def leave(self) -> None:
+        """Say goodbye to every agent: their caps and leases stay as they are."""
+        self._streams.end_all(ControllerGoodbye(GoodbyeReason.SHUTTING_DOWN, "the controller stops", retry_after_s=1.0))
+
+    def recall(self, recalled: ExposuresRecalled) -> None:
+        """Begin with what the store remembers."""
+        self._absorb(recalled)
+
+    def _absorb_all(self) -> bool:
+        urgent = False
+        for fact in self._inbox.drain():
+            urgent = self._absorb(fact) or urgent
+        return urgent
+
+    def _absorb(self, fact: Fact) -> bool:
+        absorbed = absorb(self.state, fact, self.policy)
+        self.state = absorbed.state
+        if isinstance(fact, PolicyChanged):
+            self.policy = fact.policy
+        for answer in absorbed.answers:
+            self._streams.send(answer.stream, self._complete(answer.message))
+        self._events.add(absorbed.events)
+        return absorbed.urgent
+
+    def _complete(self, message: ControllerMessage) -> ControllerMessage:
+        if not isinstance(message, Welcome):
+            return message
+        return replace(message, report_period_s=self.policy.timing.report_period_s, controller_version=self._version)
+
+    async def _tick(self, now_s: float) -> None:
+        began_s = time.perf_counter()
+        decision = decide(self.state, self._planner.plan, self.policy, now_s)
+        self.durations.add(time.perf_counter() - began_s)
+        self._events.add(decision.events)
+        log.info("tick", tick=decision.tick, sentence=decision.sentence)
+        await self.carry_out(decision)
+        await self._lead()
+        self._planner.submit(plan_request(self.state, self.policy, now_s))
+        ticked = Ticked(now_s, self.state, self.policy, decision)
+        for listener in self._listeners:
+            listener(ticked)
+
+    async def carry_out(self, decision: Decision) -> None:
+        """Lowers and renewals first and at once; raises only once the store holds their exposures."""
+        self.state = commit_lowers(self.state, decision)
+        self._send(decision.lowers)
+        if not await self._record(decision):
+            return
+        self.state = commit_raises(self.state, decision)
+        self._send(decision.raises)
+
+    async def _record(self, decision: Decision) -> bool:
+        began_s = time.perf_counter()
+        exposures = {gpu: Exposure(watts, self.state.gpus[gpu].node) for gpu, watts in decision.exposures_w.items()}
+        accepted = await self._reign.record(exposures, decision.former)
+        self.recorded.add(time.perf_counter() - began_s)
+        self._inbox.put(StoreHealth(self._reign.detail, self._clock.now_s()))
+        return accepted
+
+    async def _lead(self) -> None:
+        """Take or keep the lead, once what was decided has left; after one leader TTL of being fenced, step down."""
+        standing = await self._reign.keep(self.state.needs_term_above or 0, self.policy.timing.leader_ttl_s)
+        taken = self._reign.fresh_term(self._clock.now_s())
+        if taken is not None:
+            self._absorb(taken)
+        if standing is Standing.DEPOSED and self.state.term is not None:
+            self._events.add([self._reign.deposed_event()])
+            self._streams.end_all(
+                ControllerGoodbye(GoodbyeReason.FENCED, "another controller leads", leader=self._reign.leader)
+            )
+            self.state = RackState()
+            self._absorb(await self._reign.recall(self._clock.now_s()))
+
+    def _send(self, batches: Mapping[NodeName, GrantBatch]) -> None:
+        for name, batch in batches.items():
+            stream = self.state.nodes[name].stream
+            if stream is not None:
+                self._streams.send(stream, batch)

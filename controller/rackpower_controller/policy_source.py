@@ -1,0 +1,134 @@
+"""Policy files on disk: read, bent to measured curves, and watched; acted upon once unchanged for a second."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import structlog
+from watchfiles import awatch
+
+from rackpower_common.policy import LoadedPolicy, load, load_files
+from rackpower_common.policy.curves import CurveShape, load_curves, shapes_for, usable, with_curves
+
+QUIET_S = 1.0
+"""Files are read once they have not changed for so long: an editor or a checkout writes several."""
+
+log = structlog.get_logger("rackpower.policy")
+
+POLL_S = 2.0
+"""Where the system tells of no changes (network file systems), files are looked at so often."""
+
+
+class PolicySource:
+    """The files that an operator edits.
+
+    Args:
+        paths: Files and folders.
+        curves: A CSV file of measured curves that bends the classes' curves, None for none.
+    """
+
+    def __init__(self, paths: Sequence[Path], curves: Path | None) -> None:
+        self.paths = tuple(paths)
+        self._curves = curves
+        self._shapes: tuple[CurveShape, ...] = ()
+        self._reload = asyncio.Event()
+
+    def open(self) -> None:
+        """Read the curves.
+
+        Raises:
+            PolicyError: The file is missing, or wrong; each problem names its line.
+        """
+        self._shapes = usable(load_curves(self._curves)) if self._curves is not None else ()
+
+    def read(self) -> LoadedPolicy:
+        """Read and check the files as they are.
+
+        Raises:
+            PolicyError: The policy is wrong; nothing changed.
+        """
+        return self.bend(load(self.paths))
+
+    def parse(self, files: Sequence[tuple[str, bytes]], author: str) -> LoadedPolicy:
+        """Check files that came from elsewhere.
+
+        Raises:
+            PolicyError: The policy is wrong.
+        """
+        return self.bend(load_files(files, author))
+
+    def bend(self, loaded: LoadedPolicy) -> LoadedPolicy:
+        """Return a policy with the measured curves."""
+        if not self._shapes:
+            return loaded
+        policy = with_curves(loaded.policy, shapes_for(loaded.policy.classes, self._shapes))
+        return LoadedPolicy(policy, loaded.problems, loaded.files, loaded.places, loaded.author)
+
+    def digest(self) -> str:
+        """Return a digest of the files' bytes and names, also of files that are wrong; empty when unreadable."""
+        digest = hashlib.sha256()
+        try:
+            for path in self.paths:
+                for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+                    if file.is_file():
+                        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+        except OSError:
+            return ""
+        return digest.hexdigest()
+
+    def reload(self) -> None:
+        """Read the files again even if nothing says that they changed (SIGHUP)."""
+        self._reload.set()
+
+    async def run(self, changed: Callable[[], Awaitable[None]]) -> None:
+        """Call `changed` whenever the files changed and have been quiet since, or were asked for anew; for ever."""
+        touched = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch(touched))
+            group.create_task(self._follow(touched, changed))
+
+    async def _follow(self, touched: asyncio.Event, changed: Callable[[], Awaitable[None]]) -> None:
+        known = self.digest()
+        while True:
+            asked = await self._touched(touched)
+            if not asked and self.digest() == known:
+                continue
+            known = await self._quiet()
+            await changed()
+
+    async def _watch(self, touched: asyncio.Event) -> None:
+        """Wake the follower at once where the system tells of changes; where it does not, it looks by itself."""
+        folders = {path if path.is_dir() else path.parent for path in self.paths}
+        while True:
+            try:
+                async for _ in awatch(*folders, debounce=200, step=50, recursive=False):
+                    touched.set()
+            except (OSError, RuntimeError) as error:
+                log.warning("cannot watch the policy's folder", reason=str(error))
+            await asyncio.sleep(POLL_S)
+
+    async def _touched(self, touched: asyncio.Event) -> bool:
+        """Wait for a sign of change, or for the next look; returns whether a reload was asked for."""
+        waits = [asyncio.ensure_future(event.wait()) for event in (touched, self._reload)]
+        try:
+            await asyncio.wait(waits, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        asked = self._reload.is_set()
+        touched.clear()
+        self._reload.clear()
+        return asked
+
+    async def _quiet(self) -> str:
+        """Return the digest once it has stayed the same for a while."""
+        seen = self.digest()
+        while True:
+            await asyncio.sleep(QUIET_S)
+            again = self.digest()
+            if again == seen:
+                return seen
+            seen = again
