@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
 
 from rackpower_common.clock import Clock
 from rackpower_common.model.identity import NodeName, StreamId
-from rackpower_common.model.messages import ControllerGoodbye, ControllerMessage, GoodbyeReason, GrantBatch, Welcome
+from rackpower_common.model.messages import ControllerMessage, GoodbyeReason, GrantBatch
 from rackpower_common.model.policy import Policy
 from rackpower_controller.core.absorb import absorb
 from rackpower_controller.core.commit import commit_lowers, commit_raises
 from rackpower_controller.core.decide import decide
-from rackpower_controller.core.decision import Decision
+from rackpower_controller.core.decision import Answer, Decision
 from rackpower_controller.core.facts import ExposuresRecalled, Fact, PolicyChanged, StoreHealth
 from rackpower_controller.core.requests import plan_request
 from rackpower_controller.core.state import RackState
@@ -41,12 +41,16 @@ log = structlog.get_logger("rackpower.controller")
 class Streams(Protocol):
     """The agents' streams, as the owner of the state speaks to them. Nothing here waits."""
 
-    def send(self, stream: StreamId, message: ControllerMessage) -> None:
-        """Queue a message; after a goodbye the stream is ended. A stream that is gone takes it silently."""
+    def send(self, stream: StreamId, message: ControllerMessage) -> bool:
+        """Queue a message; False when the stream is gone."""
         ...
 
-    def end_all(self, goodbye: ControllerGoodbye) -> None:
-        """Say goodbye on every stream."""
+    def answer(self, answers: Iterable[Answer]) -> None:
+        """Send what absorbing a fact answers."""
+        ...
+
+    def say_goodbye(self, reason: GoodbyeReason, detail: str, *, retry_after_s: float = 0.0) -> None:
+        """End every stream in order."""
         ...
 
 
@@ -60,43 +64,57 @@ class Ticked:
     decision: Decision
 
 
+class _Nobody:
+    """No agents yet."""
+
+    def send(self, stream: StreamId, message: ControllerMessage) -> bool:
+        """Reach nobody."""
+        del stream, message
+        return False
+
+    def answer(self, answers: Iterable[Answer]) -> None:
+        """Reach nobody."""
+
+    def say_goodbye(self, reason: GoodbyeReason, detail: str, *, retry_after_s: float = 0.0) -> None:
+        """Reach nobody."""
+
+
 class Controller:
     """One controller process's decisions.
 
     Args:
         policy: The policy that was in force before (see `PolicyDesk.begin`).
         inbox: Where facts arrive.
-        streams: The agents.
         reign: Our standing with the store.
         planner: Plans beside the ticks.
         events: Where events go.
         clock: Time.
-        version: Our version, told to agents.
     """
 
     def __init__(
         self,
         policy: Policy,
         inbox: Inbox,
-        streams: Streams,
         reign: Reign,
         planner: PlannerRunner,
         events: EventLog,
         clock: Clock,
-        version: str,
     ) -> None:
         self.policy = policy
         self.state = RackState()
         self.durations = Durations()
         self.recorded = Durations()
         self._inbox = inbox
-        self._streams = streams
+        self._streams: Streams = _Nobody()
         self._reign = reign
         self._planner = planner
         self._events = events
         self._clock = clock
-        self._version = version
         self._listeners: list[Callable[[Ticked], None]] = []
+
+    def serve(self, streams: Streams) -> None:
+        """Speak to agents through `streams` from now on."""
+        self._streams = streams
 
     def listen(self, listener: Callable[[Ticked], None]) -> None:
         """Call `listener` after every tick; it must not wait."""
@@ -120,9 +138,21 @@ class Controller:
             while due_s <= self._clock.now_s():
                 due_s += tick_s
 
+    def leads(self) -> bool:
+        """Whether we have a term."""
+        return self.state.term is not None
+
+    def leader(self) -> str:
+        """Return the leader's address for agents, empty when it is not known."""
+        return self._reign.leader
+
+    def report_period_s(self) -> float:
+        """Return how often agents are to report, in seconds."""
+        return self.policy.timing.report_period_s
+
     def leave(self) -> None:
         """Say goodbye to every agent: their caps and leases stay as they are."""
-        self._streams.end_all(ControllerGoodbye(GoodbyeReason.SHUTTING_DOWN, "the controller stops", retry_after_s=1.0))
+        self._streams.say_goodbye(GoodbyeReason.SHUTTING_DOWN, "the controller stops", retry_after_s=1.0)
 
     def recall(self, recalled: ExposuresRecalled) -> None:
         """Begin with what the store remembers."""
@@ -139,15 +169,9 @@ class Controller:
         self.state = absorbed.state
         if isinstance(fact, PolicyChanged):
             self.policy = fact.policy
-        for answer in absorbed.answers:
-            self._streams.send(answer.stream, self._complete(answer.message))
+        self._streams.answer(absorbed.answers)
         self._events.add(absorbed.events)
         return absorbed.urgent
-
-    def _complete(self, message: ControllerMessage) -> ControllerMessage:
-        if not isinstance(message, Welcome):
-            return message
-        return replace(message, report_period_s=self.policy.timing.report_period_s, controller_version=self._version)
 
     async def _tick(self, now_s: float) -> None:
         began_s = time.perf_counter()
@@ -187,9 +211,7 @@ class Controller:
             self._absorb(taken)
         if standing is Standing.DEPOSED and self.state.term is not None:
             self._events.add([self._reign.deposed_event()])
-            self._streams.end_all(
-                ControllerGoodbye(GoodbyeReason.FENCED, "another controller leads", leader=self._reign.leader)
-            )
+            self._streams.say_goodbye(GoodbyeReason.FENCED, "another controller leads")
             self.state = RackState()
             self._absorb(await self._reign.recall(self._clock.now_s()))
 
