@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
@@ -29,14 +28,12 @@ from rackpower_common.model.messages import (
     GoodbyeReason,
     Hello,
     Report,
-    Welcome,
     WriteError,
 )
 from rackpower_common.wire.checks import WireError
 from rackpower_common.wire.controller_messages import encode_controller_message
 from rackpower_common.wire.decode_agent import decode_agent_message
 from rackpower_common.wire.faults import Fault, Reason
-from rackpower_controller.core.decision import Answer
 from rackpower_controller.core.facts import NodeConnected, NodeLeft, NodeReported, WriteFailed
 from rackpower_controller.inbox import Inbox
 from rackpower_controller.peers import Caller, PeerError, caller_of
@@ -71,10 +68,6 @@ class Lead(Protocol):
         """Return the leader's address for agents, empty when it is not known."""
         ...
 
-    def report_period_s(self) -> float:
-        """Return how often agents are to report, in seconds."""
-        ...
-
 
 @dataclass(slots=True)
 class Line:
@@ -103,17 +96,13 @@ class Nodes(agent_pb2_grpc.AgentServiceServicer):
         inbox: Where facts go.
         clock: For the times of facts.
         lead: What is known of our reign.
-        version: Ours, for the welcome.
         hello_deadline_s: How long an agent may take to say hello, in seconds.
     """
 
-    def __init__(
-        self, inbox: Inbox, clock: Clock, lead: Lead, *, version: str, hello_deadline_s: float = HELLO_DEADLINE_S
-    ) -> None:
+    def __init__(self, inbox: Inbox, clock: Clock, lead: Lead, *, hello_deadline_s: float = HELLO_DEADLINE_S) -> None:
         self._inbox = inbox
         self._clock = clock
         self._lead = lead
-        self._version = version
         self._hello_deadline_s = hello_deadline_s
         self._numbers = itertools.count(1)
         self._lines: dict[StreamId, Line] = {}
@@ -124,41 +113,26 @@ class Nodes(agent_pb2_grpc.AgentServiceServicer):
         """Return how many streams have said hello."""
         return len(self._lines)
 
-    def send(self, stream: StreamId, message: ControllerMessage) -> bool:
-        """Hand a message to a stream; never waits.
+    def send(self, stream: StreamId, message: ControllerMessage) -> None:
+        """Hand a message to a stream; never waits. A stream that is gone takes it silently.
 
-        Returns:
-            False when the stream is gone, or its backlog full: then it is ended and the agent dials anew.
+        A stream whose backlog is full is ended, and its agent dials anew: a grant is never dropped unseen, since a
+        stream that ended is a fact.
         """
         line = self._lines.get(stream)
-        if line is None or line.overflowed.is_set():
-            return False
+        if line is None:
+            return
         try:
             line.outgoing.put_nowait(message)
         except asyncio.QueueFull:
             line.overflowed.set()
-            return False
-        return True
 
-    def answer(self, answers: Iterable[Answer]) -> None:
-        """Send what absorbing a fact answers, welcomes completed with what the edge knows."""
-        for answer in answers:
-            self.send(answer.stream, self._completed(answer.message))
-
-    def say_goodbye(self, reason: GoodbyeReason, detail: str, *, retry_after_s: float = 0.0) -> None:
-        """End every stream in order: the agents keep their leases and try the other controllers."""
-        goodbye = ControllerGoodbye(reason, detail, self._lead.leader(), retry_after_s)
+    def end_all(self, goodbye: ControllerGoodbye) -> None:
+        """Say goodbye on every stream: the agents keep their leases and try the other controllers."""
+        if not goodbye.leader:
+            goodbye = replace(goodbye, leader=self._lead.leader())
         for stream in list(self._lines):
             self.send(stream, goodbye)
-
-    def _completed(self, message: ControllerMessage) -> ControllerMessage:
-        if not isinstance(message, Welcome):
-            return message
-        return replace(
-            message,
-            report_period_s=message.report_period_s or self._lead.report_period_s(),
-            controller_version=message.controller_version or self._version,
-        )
 
     async def Connect(self, request_iterator: object, context: Context) -> None:  # type: ignore[override] # noqa: N802
         """Serve one stream until either side ends it."""
