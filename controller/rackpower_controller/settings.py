@@ -1,0 +1,82 @@
+"""The controller's settings: `/etc/rackpower/controller.yaml`, `RACKPOWER_CONTROLLER_…`, flags."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import SettingsConfigDict
+
+from rackpower_common.address import AddressError, parse_address, require_tls
+from rackpower_common.settings import DaemonSettings, TlsSettings
+from rackpower_controller.store.address import parse_address as parse_store
+from rackpower_controller.store.base import StoreError
+
+DEFAULT_FILE = Path("/etc/rackpower/controller.yaml")
+
+
+class ControllerSettings(DaemonSettings):
+    """What a controller needs to know.
+
+    `agents` is where agents dial, `operators` where operators do (any number), `metrics` where Prometheus scrapes,
+    empty for nowhere. `policy` are files and folders. `advertise` is what another controller sends agents to,
+    empty for `agents`.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="RACKPOWER_CONTROLLER_", env_nested_delimiter="__", extra="forbid", frozen=True
+    )
+
+    policy: tuple[Path, ...] = Field(min_length=1)
+    curves: Path | None = None
+    store: str = "embedded:/var/lib/rackpower/store"
+    agents: str = "127.0.0.1:7410"
+    advertise: str = ""
+    operators: tuple[str, ...] = ("unix:/run/rackpower/operator.sock",)
+    metrics: str = "127.0.0.1:9831"
+    tls: TlsSettings | None = None
+    log_format: Literal["auto", "json", "pretty"] = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @field_validator("policy", "operators", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: object) -> object:
+        return [value] if isinstance(value, str | Path) else value
+
+    @field_validator("agents", "metrics", "advertise")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        return _checked(value) if value else value
+
+    @field_validator("operators")
+    @classmethod
+    def _are_addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_checked(one) for one in value)
+
+    @field_validator("store")
+    @classmethod
+    def _is_store(cls, value: str) -> str:
+        try:
+            parse_store(value)
+        except StoreError as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    @model_validator(mode="after")
+    def _nothing_plain_beyond_this_machine(self) -> ControllerSettings:
+        try:
+            require_tls(parse_address(self.agents), secured=self.tls is not None, what="the port for agents")
+            for address in self.operators:
+                require_tls(parse_address(address), secured=self.tls is not None, what="the port for operators")
+        except AddressError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+
+def _checked(value: str) -> str:
+    try:
+        parse_address(value)
+    except AddressError as error:
+        raise ValueError(str(error)) from None
+    return value
