@@ -52,7 +52,8 @@ def test_a_broken_stream_is_dialled_again_and_the_last_status_is_kept() -> None:
     """While the controller is away the last status stays, with the reason; then newer ones come."""
     fake = FakeController([[rack(1), Unreachable("gone away")], [rack(2), "silence"]])
     with Follower(fake.dial, retry_s=0.01) as follower:
-        seen = wait_until(lambda: (s := follower.latest()).count == 2 and s, within_s=10, what="the second status")
+        wait_until(lambda: follower.latest().count == 2, within_s=10, what="the second status")
+        seen = follower.latest()
         assert seen.status is not None
         assert seen.status.tick == 2
     assert fake.closed >= 1
