@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import structlog
 
 from rackpower_common.clock import Clock
 from rackpower_common.model.identity import NodeName, StreamId
-from rackpower_common.model.messages import ControllerMessage, GoodbyeReason, GrantBatch
+from rackpower_common.model.messages import ControllerGoodbye, ControllerMessage, GoodbyeReason, GrantBatch, Welcome
 from rackpower_common.model.policy import Policy
 from rackpower_controller.core.absorb import absorb
 from rackpower_controller.core.commit import commit_lowers, commit_raises
 from rackpower_controller.core.decide import decide
-from rackpower_controller.core.decision import Answer, Decision
+from rackpower_controller.core.decision import Decision
 from rackpower_controller.core.facts import ExposuresRecalled, Fact, PolicyChanged, StoreHealth
 from rackpower_controller.core.requests import plan_request
 from rackpower_controller.core.state import RackState
@@ -41,41 +41,33 @@ log = structlog.get_logger("rackpower.controller")
 class Streams(Protocol):
     """The agents' streams, as the owner of the state speaks to them. Nothing here waits."""
 
-    def send(self, stream: StreamId, message: ControllerMessage) -> bool:
-        """Queue a message; False when the stream is gone."""
+    def send(self, stream: StreamId, message: ControllerMessage) -> None:
+        """Queue a message; a stream that is gone takes it silently."""
         ...
 
-    def answer(self, answers: Iterable[Answer]) -> None:
-        """Send what absorbing a fact answers."""
-        ...
-
-    def say_goodbye(self, reason: GoodbyeReason, detail: str, *, retry_after_s: float = 0.0) -> None:
-        """End every stream in order."""
+    def end_all(self, goodbye: ControllerGoodbye) -> None:
+        """Say goodbye on every stream."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """What one tick leaves for those who watch."""
+    """What one tick leaves for those who watch; `recorded` says that the store holds its exposures."""
 
     now_s: float
     state: RackState
     policy: Policy
     decision: Decision
+    recorded: bool
 
 
 class _Nobody:
     """No agents yet."""
 
-    def send(self, stream: StreamId, message: ControllerMessage) -> bool:
-        """Reach nobody."""
-        del stream, message
-        return False
-
-    def answer(self, answers: Iterable[Answer]) -> None:
+    def send(self, stream: StreamId, message: ControllerMessage) -> None:
         """Reach nobody."""
 
-    def say_goodbye(self, reason: GoodbyeReason, detail: str, *, retry_after_s: float = 0.0) -> None:
+    def end_all(self, goodbye: ControllerGoodbye) -> None:
         """Reach nobody."""
 
 
@@ -89,6 +81,7 @@ class Controller:
         planner: Plans beside the ticks.
         events: Where events go.
         clock: Time.
+        version: Ours, told to agents.
     """
 
     def __init__(
@@ -99,6 +92,7 @@ class Controller:
         planner: PlannerRunner,
         events: EventLog,
         clock: Clock,
+        version: str,
     ) -> None:
         self.policy = policy
         self.state = RackState()
@@ -110,6 +104,7 @@ class Controller:
         self._planner = planner
         self._events = events
         self._clock = clock
+        self._version = version
         self._listeners: list[Callable[[Ticked], None]] = []
 
     def serve(self, streams: Streams) -> None:
@@ -152,10 +147,12 @@ class Controller:
 
     def leave(self) -> None:
         """Say goodbye to every agent: their caps and leases stay as they are."""
-        self._streams.say_goodbye(GoodbyeReason.SHUTTING_DOWN, "the controller stops", retry_after_s=1.0)
+        goodbye = ControllerGoodbye(GoodbyeReason.SHUTTING_DOWN, "the controller stops", retry_after_s=1.0)
+        self._streams.end_all(goodbye)
 
-    def recall(self, recalled: ExposuresRecalled) -> None:
-        """Begin with what the store remembers."""
+    def begin(self, policy: Policy, recalled: ExposuresRecalled) -> None:
+        """Begin under the policy that was in force before, with what the store remembers."""
+        self.policy = policy
         self._absorb(recalled)
 
     def _absorb_all(self) -> bool:
@@ -169,9 +166,15 @@ class Controller:
         self.state = absorbed.state
         if isinstance(fact, PolicyChanged):
             self.policy = fact.policy
-        self._streams.answer(absorbed.answers)
+        for answer in absorbed.answers:
+            self._streams.send(answer.stream, self._complete(answer.message))
         self._events.add(absorbed.events)
         return absorbed.urgent
+
+    def _complete(self, message: ControllerMessage) -> ControllerMessage:
+        if not isinstance(message, Welcome):
+            return message
+        return replace(message, report_period_s=self.report_period_s(), controller_version=self._version)
 
     async def _tick(self, now_s: float) -> None:
         began_s = time.perf_counter()
@@ -179,21 +182,26 @@ class Controller:
         self.durations.add(time.perf_counter() - began_s)
         self._events.add(decision.events)
         log.info("tick", tick=decision.tick, sentence=decision.sentence)
-        await self.carry_out(decision)
+        recorded = await self.carry_out(decision)
         await self._lead()
         self._planner.submit(plan_request(self.state, self.policy, now_s))
-        ticked = Ticked(now_s, self.state, self.policy, decision)
+        ticked = Ticked(now_s, self.state, self.policy, decision, recorded)
         for listener in self._listeners:
             listener(ticked)
 
-    async def carry_out(self, decision: Decision) -> None:
-        """Lowers and renewals first and at once; raises only once the store holds their exposures."""
+    async def carry_out(self, decision: Decision) -> bool:
+        """Lowers and renewals first and at once; raises only once the store holds their exposures.
+
+        Returns:
+            Whether it does.
+        """
         self.state = commit_lowers(self.state, decision)
         self._send(decision.lowers)
         if not await self._record(decision):
-            return
+            return False
         self.state = commit_raises(self.state, decision)
         self._send(decision.raises)
+        return True
 
     async def _record(self, decision: Decision) -> bool:
         began_s = time.perf_counter()
@@ -211,7 +219,7 @@ class Controller:
             self._absorb(taken)
         if standing is Standing.DEPOSED and self.state.term is not None:
             self._events.add([self._reign.deposed_event()])
-            self._streams.say_goodbye(GoodbyeReason.FENCED, "another controller leads")
+            self._streams.end_all(ControllerGoodbye(GoodbyeReason.FENCED, "another controller leads"))
             self.state = RackState()
             self._absorb(await self._reign.recall(self._clock.now_s()))
 
