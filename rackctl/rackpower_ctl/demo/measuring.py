@@ -121,6 +121,12 @@ class Meter:
             return None
         return Window(begin.time_s, now.time_s, now.tokens - begin.tokens, now.energy_j - begin.energy_j)
 
+    @property
+    def budget_w(self) -> int:
+        """Return the sum of the roots' limits in force."""
+        roots = [domain.name for domain in self._scenario.domains if domain.parent is None]
+        return sum(self._limits.in_force[name] for name in roots)
+
     def gpus_running(self) -> int:
         """Return how many GPUs are at work now."""
         return sum(gpu.load > 0 for file in self._files for gpu in file.gpus())
