@@ -24,7 +24,9 @@ class DeviceError(RackpowerError):
         code: The vendor's own code, for the log.
     """
 
-    def __init__(self, message: str, reason: WriteFailure = WriteFailure.UNKNOWN, code: str = "", hint: str = "") -> None:
+    def __init__(
+        self, message: str, reason: WriteFailure = WriteFailure.UNKNOWN, code: str = "", hint: str = ""
+    ) -> None:
         super().__init__(message, hint)
         self.reason = reason
         self.code = code

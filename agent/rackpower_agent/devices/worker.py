@@ -1,0 +1,229 @@
+"""One thread a GPU: vendor calls may block or hang there, and nobody else waits for them.
+
+The thread samples by itself, ten times a second, and keeps the newest; caps are written and read when asked, writes
+first. A call that passes its deadline makes the GPU count as hung: it gets no further call until that one returns.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from rackpower_agent.devices.base import DeviceError, Gpu, Sample
+from rackpower_agent.lease.events import (
+    CapRead,
+    CapReadFailed,
+    DeviceBack,
+    DeviceHung,
+    Event,
+    WriteLate,
+    WriteReturned,
+)
+from rackpower_common.clock import Clock
+from rackpower_common.model.device import Device
+from rackpower_common.model.identity import GpuId
+from rackpower_common.model.messages import WriteFailure
+
+SAMPLE_PERIOD_S: Final = 0.1
+DEADLINE_S: Final = 2.0
+"""A call that has not returned after so long may never do."""
+
+_WRITE, _READ, _STOP = 0, 1, 2
+
+
+@dataclass(order=True, slots=True)
+class _Job:
+    """A call to make; the smaller urgency first, then in order."""
+
+    urgency: int
+    order: int
+    cap_w: int = field(compare=False, default=0)
+    number: int = field(compare=False, default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The newest sample, when its call returned, and the highest instant power since it was last taken away."""
+
+    sample: Sample | None
+    at_s: float
+    highest_instant_w: int | None
+    error: str
+    errors: int
+    samples: int
+    duration_s: float
+
+
+_NOTHING: Final = Sampled(None, 0.0, None, "not sampled yet", 0, 0, 0.0)
+
+
+class DeviceWorker:
+    """The thread of one GPU.
+
+    Args:
+        gpu: The GPU.
+        clock: Time.
+        post: Takes an event for the lease keeper; called from the thread, must be safe there.
+        sample_period_s: How often sensors are read.
+    """
+
+    def __init__(
+        self, gpu: Gpu, clock: Clock, post: Callable[[Event], None], sample_period_s: float = SAMPLE_PERIOD_S
+    ) -> None:
+        self._gpu = gpu
+        self._clock = clock
+        self._post = post
+        self._period_s = sample_period_s
+        self._jobs: queue.PriorityQueue[_Job] = queue.PriorityQueue()
+        self._order = 0
+        self._call: tuple[float, _Job | None] | None = None
+        self._told_late = False
+        self._sampled = _NOTHING
+        self._lock = threading.Lock()
+        self._reading = False
+        name = gpu.device.gpu[-8:]
+        self._thread = threading.Thread(target=self._run, name=f"gpu-{name}", daemon=True)
+
+    @property
+    def gpu(self) -> GpuId:
+        """Return the GPU's UUID."""
+        return self._gpu.device.gpu
+
+    @property
+    def device(self) -> Device:
+        """Return who the GPU is."""
+        return self._gpu.device
+
+    @property
+    def hung(self) -> bool:
+        """Whether a call has passed its deadline and not returned."""
+        return self._told_late
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def write(self, cap_w: int, number: int) -> None:
+        """Ask for a cap; `WriteReturned` follows, after a `WriteLate` if it takes too long."""
+        self._put(_Job(_WRITE, self._next(), cap_w, number))
+
+    def read(self) -> None:
+        """Read the caps back; `CapRead` or `CapReadFailed` follows. One read waits at most."""
+        with self._lock:
+            if self._reading:
+                return
+            self._reading = True
+        self._put(_Job(_READ, self._next()))
+
+    def stop(self) -> None:
+        """End the thread after the call in flight; never waits."""
+        self._put(_Job(_STOP, self._next()))
+
+    def take(self) -> Sampled:
+        """Return the newest sample; the highest instant power counts anew from here."""
+        with self._lock:
+            taken = self._sampled
+            self._sampled = Sampled(
+                taken.sample, taken.at_s, None, taken.error, taken.errors, taken.samples, taken.duration_s
+            )
+        return taken
+
+    def peek(self) -> Sampled:
+        """Return the newest sample and leave it as it is."""
+        with self._lock:
+            return self._sampled
+
+    def check(self, now_s: float) -> list[Event]:
+        """Return what to tell the keeper about a call that takes too long; to be called a few times a second."""
+        with self._lock:
+            call, told = self._call, self._told_late
+            if call is None or told or now_s - call[0] <= DEADLINE_S:
+                return []
+            self._told_late = True
+        job = call[1]
+        late: list[Event] = [WriteLate(self.gpu, job.number)] if job is not None and job.urgency == _WRITE else []
+        return [*late, DeviceHung(self.gpu)]
+
+    def _next(self) -> int:
+        self._order += 1
+        return self._order
+
+    def _put(self, job: _Job) -> None:
+        self._jobs.put(job)
+
+    def _run(self) -> None:
+        due_s = self._clock.now_s()
+        while True:
+            try:
+                job = self._jobs.get(timeout=max(0.0, due_s - self._clock.now_s()))
+            except queue.Empty:
+                self._timed(None, self._sample)
+                due_s = max(due_s + self._period_s, self._clock.now_s())
+                continue
+            if job.urgency == _STOP:
+                return
+            if job.urgency == _WRITE:
+                self._timed(job, lambda job=job: self._write(job))  # type: ignore[misc]
+            else:
+                self._timed(job, self._read)
+
+    def _timed(self, job: _Job | None, call: Callable[[], Event | None]) -> None:
+        began_s = self._clock.now_s()
+        with self._lock:
+            self._call = (began_s, job)
+        event = call()
+        with self._lock:
+            self._call = None
+            was_late, self._told_late = self._told_late, False
+        if event is not None:
+            self._post(event)
+        if was_late:
+            self._post(DeviceBack(self.gpu))
+
+    def _write(self, job: _Job) -> Event:
+        try:
+            self._gpu.write_cap(job.cap_w)
+        except DeviceError as error:
+            return WriteReturned(self.gpu, job.number, error.reason, str(error))
+        except Exception as error:  # noqa: BLE001 - a vendor library may raise anything
+            return WriteReturned(self.gpu, job.number, WriteFailure.UNKNOWN, f"{type(error).__name__}: {error}")
+        return WriteReturned(self.gpu, job.number)
+
+    def _read(self) -> Event:
+        with self._lock:
+            self._reading = False
+        started_s = self._clock.now_s()
+        try:
+            caps = self._gpu.read_cap()
+        except DeviceError as error:
+            return CapReadFailed(self.gpu, error.reason, str(error))
+        except Exception as error:  # noqa: BLE001 - a vendor library may raise anything
+            return CapReadFailed(self.gpu, WriteFailure.UNKNOWN, f"{type(error).__name__}: {error}")
+        return CapRead(self.gpu, caps.requested_w, caps.enforced_w, started_s)
+
+    def _sample(self) -> None:
+        began_s = self._clock.now_s()
+        sample, words = None, ""
+        try:
+            sample = self._gpu.sample()
+        except DeviceError as error:
+            words = str(error)
+        except Exception as error:  # noqa: BLE001 - a vendor library may raise anything
+            words = f"{type(error).__name__}: {error}"
+        now_s = self._clock.now_s()
+        instant_w = sample.power.instant_w if sample is not None else None
+        with self._lock:
+            old = self._sampled
+            seen = [watts for watts in (old.highest_instant_w, instant_w) if watts is not None]
+            self._sampled = Sampled(
+                sample=sample if sample is not None else old.sample,
+                at_s=now_s if sample is not None else old.at_s,
+                highest_instant_w=max(seen, default=None),
+                error=words,
+                errors=old.errors + bool(words),
+                samples=old.samples + 1,
+                duration_s=now_s - began_s,
+            )

@@ -1,0 +1,223 @@
+"""The stream to a controller: dial, hello, reports out, grants in; when it breaks, the next one, never in step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final, TypeVar
+
+import structlog
+
+from rackpower_agent.backoff import backoff_s
+from rackpower_agent.holder import LeaseHolder
+from rackpower_agent.lease.events import BatchReceived, Reported, Welcomed
+from rackpower_agent.link.base import Link, LinkError, Session
+from rackpower_common.clock import Clock
+from rackpower_common.errors import RackpowerError
+from rackpower_common.model.identity import Term
+from rackpower_common.model.messages import (
+    AgentGoodbye,
+    ControllerGoodbye,
+    GoodbyeReason,
+    GrantBatch,
+    Hello,
+    Report,
+    Welcome,
+    WriteError,
+)
+
+CONNECT_S: Final = 3.0
+WELCOME_S: Final = 5.0
+SILENCE_S: Final = 5.0
+"""A controller renews leases once a second: one that says nothing for so long is no longer there."""
+
+SEND_S: Final = 3.0
+SOON_GAP_S: Final = 0.05
+"""Reports are never closer than this."""
+
+TELLINGS_LIMIT: Final = 64
+"""Write errors that wait at most; reports repeat what counts."""
+
+GOODBYE_S: Final = 1.0
+
+Value = TypeVar("Value")
+
+log = structlog.get_logger("rackpower.link")
+
+
+@dataclass(slots=True)
+class Standing:
+    """Where the agent stands with controllers, for the status line and metrics."""
+
+    peer: str = ""
+    term: Term | None = None
+    connected_since_s: float | None = None
+    connects: int = 0
+    failures: int = 0
+    reports: int = 0
+    detail: str = "not connected yet"
+
+
+class Dialler:
+    """Keeps one stream to one of the controllers.
+
+    Args:
+        link: Dials.
+        controllers: Addresses, tried in turn.
+        holder: The leases.
+        hello: Makes the first message.
+        report: Makes a report with this sequence.
+        clock: Time.
+        random: For jitter.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        controllers: Sequence[str],
+        holder: LeaseHolder,
+        hello: Callable[[], Hello],
+        report: Callable[[int], Report],
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self._link = link
+        self._controllers = list(controllers)
+        self._holder = holder
+        self._hello = hello
+        self._report = report
+        self._clock = clock
+        self._random = random
+        self._session: Session | None = None
+        self._tellings: deque[WriteError] = deque(maxlen=TELLINGS_LIMIT)
+        self.standing = Standing()
+        holder.tell = self._tell
+
+    def _tell(self, error: WriteError) -> None:
+        self._tellings.append(error)
+        self._holder.report_soon.set()
+
+    async def run(self) -> None:
+        """Be connected for ever."""
+        turn, failures = self._random.randrange(len(self._controllers)), 0
+        while True:
+            address = self._controllers[turn % len(self._controllers)]
+            before = self.standing.reports
+            wait_s, leader = 0.0, ""
+            try:
+                goodbye = await self._one_stream(address)
+                self.standing.detail = f"{address} said {goodbye.reason.value}: {goodbye.detail}"
+                wait_s, leader = _patience_s(goodbye), goodbye.leader
+                log.warning("goodbye", peer=address, reason=goodbye.reason.value, detail=goodbye.detail)
+            except RackpowerError as error:
+                if str(error) != self.standing.detail:
+                    log.warning("not connected", peer=address, reason=str(error))
+                self.standing.detail = str(error)
+            self._left()
+            failures = 0 if self.standing.reports > before else failures + 1
+            self.standing.failures += 1
+            turn = self._controllers.index(leader) if leader in self._controllers else turn + 1
+            await asyncio.sleep(max(wait_s, backoff_s(failures, self._random)))
+
+    def _left(self) -> None:
+        self._session = None
+        self.standing.peer, self.standing.connected_since_s = "", None
+
+    async def _one_stream(self, address: str) -> ControllerGoodbye:
+        """Serve one stream until the controller says goodbye.
+
+        Raises:
+            LinkError: It broke, or the controller fell silent.
+        """
+        session = await _within(CONNECT_S, self._link.connect(address), f"{address} does not answer")
+        try:
+            await _within(SEND_S, session.send(self._hello()), f"{address} takes no hello")
+            first = await _within(WELCOME_S, session.receive(), f"{address} answers no hello")
+            if isinstance(first, ControllerGoodbye):
+                return first
+            if not isinstance(first, Welcome):
+                raise LinkError(f"{address} answered the hello with something else than a welcome")
+            return await self._welcomed(session, first)
+        finally:
+            await session.close()
+
+    async def _welcomed(self, session: Session, welcome: Welcome) -> ControllerGoodbye:
+        self._session = session
+        self.standing.peer, self.standing.term = session.peer, welcome.term
+        self.standing.connected_since_s = self._clock.now_s()
+        self.standing.connects += 1
+        self.standing.detail = ""
+        log.info("connected", peer=session.peer, term=str(welcome.term), period_s=welcome.report_period_s)
+        self._holder.handle(Welcomed(welcome.term))
+        listening = asyncio.ensure_future(self._listen(session))
+        reporting = asyncio.ensure_future(self._send_reports(session, welcome.report_period_s))
+        try:
+            done, _ = await asyncio.wait({listening, reporting}, return_when=asyncio.FIRST_COMPLETED)
+            if reporting in done:
+                reporting.result()
+            return listening.result()
+        finally:
+            listening.cancel()
+            reporting.cancel()
+            await asyncio.gather(listening, reporting, return_exceptions=True)
+
+    async def _listen(self, session: Session) -> ControllerGoodbye:
+        while True:
+            message = await _within(SILENCE_S, session.receive(), f"{session.peer} says nothing for {SILENCE_S:g} s")
+            match message:
+                case GrantBatch():
+                    self._holder.handle(BatchReceived(message))
+                case Welcome():
+                    self.standing.term = message.term
+                    self._holder.handle(Welcomed(message.term))
+                case ControllerGoodbye():
+                    return message
+
+    async def _send_reports(self, session: Session, period_s: float) -> None:
+        sequence = 0
+        due_s = self._clock.now_s()
+        while True:
+            self._holder.report_soon.clear()
+            while self._tellings:
+                await _within(SEND_S, session.send(self._tellings.popleft()), f"{session.peer} takes no messages")
+            sequence += 1
+            await _within(SEND_S, session.send(self._report(sequence)), f"{session.peer} takes no reports")
+            self._holder.handle(Reported())
+            self.standing.reports += 1
+            due_s = max(due_s + period_s, self._clock.now_s())
+            await asyncio.sleep(SOON_GAP_S)
+            try:
+                async with asyncio.timeout(max(0.0, due_s - self._clock.now_s())):
+                    await self._holder.report_soon.wait()
+            except TimeoutError:
+                continue
+
+    async def say_goodbye(self, reason: str) -> None:
+        """Tell the controller the caps that are left in force; never raises, never waits long."""
+        session = self._session
+        if session is None:
+            return
+        goodbye = AgentGoodbye(reason, self._holder.keeper.holdings(self._clock.now_s()))
+        try:
+            async with asyncio.timeout(GOODBYE_S):
+                await session.send(goodbye)
+                await session.close()
+        except (LinkError, TimeoutError) as error:
+            log.info("no goodbye could be said", reason=str(error))
+
+
+def _patience_s(goodbye: ControllerGoodbye) -> float:
+    """Return how long to wait after a goodbye: not at all where another controller should be tried at once."""
+    at_once = (GoodbyeReason.FENCED, GoodbyeReason.NOT_LEADER, GoodbyeReason.REPLACED)
+    return 0.0 if goodbye.reason in at_once else min(goodbye.retry_after_s, 60.0)
+
+
+async def _within(seconds: float, awaitable: Awaitable[Value], words: str) -> Value:
+    try:
+        async with asyncio.timeout(seconds):
+            return await awaitable
+    except TimeoutError:
+        raise LinkError(words) from None

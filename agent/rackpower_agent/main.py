@@ -1,0 +1,129 @@
+"""The command `rackpower-agent`: settings in, exit code out; no traceback for what an operator can mend."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rackpower_agent.boot_cap import cap_at_minimum
+from rackpower_agent.devices.registry import DEVICES, load_plugin
+from rackpower_agent.process import Process, list_hardware
+from rackpower_agent.settings import DEFAULT_FILE, AgentSettings
+from rackpower_common.errors import RackpowerError
+from rackpower_common.logs import configure_logs
+from rackpower_common.settings import SettingsError, load_settings
+
+FINE, FAILED, USAGE = 0, 1, 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run an agent until SIGTERM or Ctrl-C, or set boot caps.
+
+    Returns:
+        0 when all is well, 1 when it cannot go on (boot-cap: a GPU is not at its smallest cap), 2 for wrong settings.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        settings = load_settings(AgentSettings, _file(options.config), _flags(options))
+    except SettingsError as error:
+        print(*error.lines, sep="\n", file=sys.stderr)
+        return USAGE
+    configure_logs(settings.log_format, settings.log_level)
+    try:
+        if options.check:
+            return _check(settings)
+        if options.command == "boot-cap":
+            return _boot_cap(settings)
+        return asyncio.run(Process(settings, version("rackpower")).run())
+    except RackpowerError as error:
+        print(f"rackpower-agent: error: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        return FINE
+
+
+def _check(settings: AgentSettings) -> int:
+    """Check settings, plug-ins and certificates without starting anything."""
+    for name in settings.devices:
+        load_plugin(DEVICES, name)
+    if settings.tls is not None:
+        settings.tls.files().check()
+    controllers = ", ".join(settings.controllers) or "none"
+    print(f"settings are fine: node {settings.node}, controllers {controllers}")
+    return FINE
+
+
+def _boot_cap(settings: AgentSettings) -> int:
+    """Set every GPU's smallest cap; fail where one does not take it."""
+    backends = {name: load_plugin(DEVICES, name) for name in settings.devices}
+    capped = [cap_at_minimum(gpu) for gpu in list_hardware(backends, settings).gpus]
+    for one in capped:
+        print(one.words, file=sys.stderr if one.failure else sys.stdout)
+    for backend in backends.values():
+        backend.close()
+    return FAILED if any(one.failure for one in capped) else FINE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rackpower-agent",
+        description="Hold the power caps of this node's GPUs for a rackpower controller.",
+        epilog=f"Flags win over RACKPOWER_AGENT_… variables, these over the file ({DEFAULT_FILE}).",
+    )
+    parser.add_argument(
+        "command",
+        nargs="?",
+        choices=["run", "boot-cap"],
+        default="run",
+        help="run (default), or boot-cap: set every GPU to its smallest cap and end",
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help=f"settings; {DEFAULT_FILE} if it is there")
+    parser.add_argument("--node", metavar="NAME", help="this node's name in the policy; by default the host's")
+    parser.add_argument("--controllers", action="append", metavar="ADDRESS", help="host:port; may be repeated")
+    parser.add_argument("--devices", action="append", metavar="NAME[:key=value,…]", help="a backend; may be repeated")
+    parser.add_argument("--state-dir", metavar="DIR", help="where the journal lies")
+    parser.add_argument("--metrics", metavar="ADDRESS", help="where Prometheus scrapes; '' for nowhere")
+    parser.add_argument("--ca", metavar="FILE", help="the authority's certificate")
+    parser.add_argument("--cert", metavar="FILE", help="our certificate")
+    parser.add_argument("--key", metavar="FILE", help="our key")
+    parser.add_argument("--log-format", choices=["auto", "json", "pretty"])
+    parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"])
+    parser.add_argument("--check", action="store_true", help="check the settings, start nothing")
+    parser.add_argument("--version", action="version", version=f"rackpower-agent {version('rackpower')}")
+    return parser
+
+
+def _file(named: Path | None) -> Path | None:
+    if named is not None:
+        return named
+    return DEFAULT_FILE if DEFAULT_FILE.exists() else None
+
+
+def _flags(options: argparse.Namespace) -> dict[str, Any]:
+    names = ("node", "controllers", "state_dir", "metrics", "log_format", "log_level")
+    flags: dict[str, Any] = {name: getattr(options, name) for name in names}
+    files = {name: getattr(options, name) for name in ("ca", "cert", "key")}
+    flags["tls"] = {name: path for name, path in files.items() if path is not None} or None
+    flags["devices"] = _plugins(options.devices)
+    return flags
+
+
+def _plugins(texts: list[str] | None) -> dict[str, dict[str, str]] | None:
+    """Return `name:key=value,key=value` texts as backends with options."""
+    if texts is None:
+        return None
+    plugins = {}
+    for text in texts:
+        name, _, rest = text.partition(":")
+        pairs = (pair.partition("=") for pair in rest.split(",") if pair)
+        plugins[name] = {key: value for key, _, value in pairs}
+    return plugins
+
+
+if __name__ == "__main__":
+    sys.exit(main())
