@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
 
+from rackpower_common.certificate import CertificateFormatError, valid_until
 from rackpower_common.errors import RackpowerError
 
 
@@ -27,7 +29,7 @@ class TlsFiles:
         """Read the files and see that they belong together.
 
         Raises:
-            TlsError: One is missing, unreadable, no PEM, or the key is not the certificate's.
+            TlsError: One is missing, unreadable, no PEM, has run out, or the key is not the certificate's.
         """
         for path in (self.ca, self.cert, self.key):
             _read(path)
@@ -40,6 +42,8 @@ class TlsFiles:
             context.load_cert_chain(self.cert, self.key)
         except (ssl.SSLError, OSError) as error:
             raise TlsError(f"{self.cert} and {self.key} do not belong together: {error}") from error
+        for path in (self.cert, self.ca):
+            _check_validity(path)
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
         """Return credentials for dialling; the files are read now."""
@@ -77,6 +81,16 @@ class TlsFiles:
         return tuple(
             (status.st_mtime_ns, status.st_ino) for status in (path.stat() for path in (self.ca, self.cert, self.key))
         )
+
+
+def _check_validity(path: Path) -> None:
+    """Refuse a certificate that has run out; one that is not valid yet may only meet a clock that is behind."""
+    try:
+        ends = valid_until(_read(path))
+    except CertificateFormatError as error:
+        raise TlsError(f"{path}: {error}") from error
+    if ends < datetime.now(UTC):
+        raise TlsError(f"{path} ran out on {ends:%Y-%m-%d %H:%M} UTC", "issue a new one: rackctl pki issue")
 
 
 def _read(path: Path) -> bytes:

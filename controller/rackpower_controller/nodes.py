@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
@@ -46,7 +47,7 @@ BACKLOG_LIMIT: Final = 64
 
 HELLO_DEADLINE_S: Final = 5.0
 WRITE_DEADLINE_S: Final = 5.0
-"""How long one message may take to leave before the agent counts as gone."""
+"""How long one message may take to leave before the agent counts as gone; looked at whenever there is more to send."""
 
 SILENCE_S: Final = 30.0
 """A stream without any message for so long is ended, so that a stuck agent dials anew."""
@@ -71,14 +72,26 @@ class Lead(Protocol):
 
 @dataclass(slots=True)
 class Line:
-    """One stream's way out."""
+    """One stream's way out; `changed` wakes the one that writes.
+
+    A write is never cancelled: gRPC cannot end a stream in words while one is under way.
+    """
 
     stream: StreamId
     caller: Caller
     node: NodeName
-    outgoing: asyncio.Queue[ControllerMessage] = field(default_factory=lambda: asyncio.Queue(BACKLOG_LIMIT))
-    overflowed: asyncio.Event = field(default_factory=asyncio.Event)
+    outgoing: deque[ControllerMessage] = field(default_factory=deque)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    writing_since_s: float | None = None
+    ended: bool = False
+    fault: Fault | None = None
     goodbye: AgentGoodbye | None = None
+
+    def end(self, fault: Fault | None) -> None:
+        """End the stream after the write under way; the first reason stands."""
+        if not self.ended:
+            self.ended, self.fault = True, fault
+        self.changed.set()
 
 
 class _Ended(Exception):
@@ -116,16 +129,27 @@ class Nodes(agent_pb2_grpc.AgentServiceServicer):
     def send(self, stream: StreamId, message: ControllerMessage) -> None:
         """Hand a message to a stream; never waits. A stream that is gone takes it silently.
 
-        A stream whose backlog is full is ended, and its agent dials anew: a grant is never dropped unseen, since a
-        stream that ended is a fact.
+        A stream whose backlog is full, or that takes no message for too long, is given up, and its agent dials anew:
+        a grant is never dropped unseen, since a stream that ended is a fact.
         """
         line = self._lines.get(stream)
         if line is None:
             return
-        try:
-            line.outgoing.put_nowait(message)
-        except asyncio.QueueFull:
-            line.overflowed.set()
+        stuck_s = self._clock.now_s() - line.writing_since_s if line.writing_since_s is not None else 0.0
+        if len(line.outgoing) >= BACKLOG_LIMIT:
+            words = f"{BACKLOG_LIMIT} messages wait for the agent, which does not read them"
+            self._give_up(line, Fault(Reason.TOO_SLOW, words))
+        elif stuck_s > WRITE_DEADLINE_S:
+            self._give_up(line, Fault(Reason.TOO_SLOW, f"the agent took no message for {stuck_s:.0f} s"))
+        else:
+            line.outgoing.append(message)
+            line.changed.set()
+
+    def _give_up(self, line: Line, fault: Fault | None) -> None:
+        """End a stream as far as the controller is concerned, now; the transport may take longer."""
+        line.end(fault)
+        if self._lines.pop(line.stream, None) is not None:
+            self._inbox.put(NodeLeft(line.stream, line.node, line.goodbye, self._clock.now_s()))
 
     def end_all(self, goodbye: ControllerGoodbye) -> None:
         """Say goodbye on every stream: the agents keep their leases and try the other controllers."""
@@ -170,8 +194,7 @@ class Nodes(agent_pb2_grpc.AgentServiceServicer):
         try:
             return await self._converse(context, line)
         finally:
-            self._lines.pop(stream, None)
-            self._inbox.put(NodeLeft(stream, line.node, line.goodbye, self._clock.now_s()))
+            self._give_up(line, None)
 
     async def _hello(self, context: Context) -> Hello | ControllerGoodbye:
         """Return the stream's hello, or what to say instead of a welcome.
@@ -207,59 +230,67 @@ class Nodes(agent_pb2_grpc.AgentServiceServicer):
 
     async def _converse(self, context: Context, line: Line) -> Fault | None:
         """Carry messages both ways; the first side to end ends the other."""
-        fault: Fault | None = None
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._listen(context, line))
-                group.create_task(_speak(context, line))
-                group.create_task(_watch_backlog(line))
-        except* _Ended as ended:
-            first = ended.exceptions[0]
-            fault = first.fault if isinstance(first, _Ended) else None
-        if fault is not None:
-            _log().warning("ended an agent's stream", node=line.node, peer=line.caller.peer, detail=fault.details)
-        return fault
+        async with asyncio.TaskGroup() as group:
+            listening = group.create_task(self._listen(context, line))
+            await self._speak(context, line)
+            listening.cancel()
+        if line.fault is not None:
+            _log().warning("ended an agent's stream", node=line.node, peer=line.caller.peer, detail=line.fault.details)
+        return line.fault
 
     async def _listen(self, context: Context, line: Line) -> None:
-        while True:
-            try:
-                async with asyncio.timeout(SILENCE_S):
-                    request = await _read(context)
-            except TimeoutError:
-                words = f"the agent said nothing for {SILENCE_S:g} s"
-                raise _Ended(Fault(Reason.SILENT, words)) from None
-            if request is None:
-                raise _Ended
-            try:
-                message = decode_agent_message(request)
-            except WireError as error:
-                raise _Ended(Fault(Reason.INVALID, str(error))) from error
-            now_s = self._clock.now_s()
-            match message:
-                case None:
-                    continue  # a kind of a newer agent
-                case Report():
-                    self._inbox.put(NodeReported(line.stream, line.node, message, now_s))
-                case WriteError():
-                    self._inbox.put(WriteFailed(line.stream, line.node, message, now_s))
-                case AgentGoodbye():
-                    line.goodbye = message
-                    raise _Ended
-                case Hello():
-                    raise _Ended(Fault(Reason.INVALID, "a stream has one hello"))
+        try:
+            while not line.ended:
+                await self._take_in(context, line)
+        except _Ended as ended:
+            self._give_up(line, ended.fault)
 
+    async def _take_in(self, context: Context, line: Line) -> None:
+        """Turn the agent's next message into a fact.
 
-async def _speak(context: Context, line: Line) -> None:
-    while True:
-        message = await line.outgoing.get()
-        await _write(context, message)
-        if isinstance(message, ControllerGoodbye):
+        Raises:
+            _Ended: The agent left, broke a rule, or said nothing for too long.
+        """
+        try:
+            async with asyncio.timeout(SILENCE_S):
+                request = await _read(context)
+            message = decode_agent_message(request) if request is not None else None
+        except TimeoutError:
+            raise _Ended(Fault(Reason.SILENT, f"the agent said nothing for {SILENCE_S:g} s")) from None
+        except WireError as error:
+            raise _Ended(Fault(Reason.INVALID, str(error))) from error
+        if request is None:
             raise _Ended
+        now_s = self._clock.now_s()
+        match message:
+            case None:
+                return  # a kind of a newer agent
+            case Report():
+                self._inbox.put(NodeReported(line.stream, line.node, message, now_s))
+            case WriteError():
+                self._inbox.put(WriteFailed(line.stream, line.node, message, now_s))
+            case AgentGoodbye():
+                line.goodbye = message
+                raise _Ended
+            case Hello():
+                raise _Ended(Fault(Reason.INVALID, "a stream has one hello"))
 
-
-async def _watch_backlog(line: Line) -> None:
-    await line.overflowed.wait()
-    raise _Ended(Fault(Reason.TOO_SLOW, f"{BACKLOG_LIMIT} messages wait for the agent, which does not read them"))
+    async def _speak(self, context: Context, line: Line) -> None:
+        """Write what is to be sent until the stream is to end."""
+        while not line.ended:
+            if not line.outgoing:
+                line.changed.clear()
+                await line.changed.wait()
+                continue
+            message = line.outgoing.popleft()
+            line.writing_since_s = self._clock.now_s()
+            try:
+                await _write(context, message)
+            except _Ended as ended:
+                self._give_up(line, ended.fault)
+            line.writing_since_s = None
+            if isinstance(message, ControllerGoodbye):
+                self._give_up(line, None)
 
 
 async def _read(context: Context) -> agent_pb2.ConnectRequest | None:
@@ -281,14 +312,11 @@ async def _write(context: Context, message: ControllerMessage) -> None:
     """Write one message.
 
     Raises:
-        _Ended: The agent does not take it, or the stream broke.
+        _Ended: It cannot be sent, or the stream broke.
     """
     try:
         encoded = encode_controller_message(message)
-        async with asyncio.timeout(WRITE_DEADLINE_S):
-            await context.write(encoded)
-    except TimeoutError:
-        raise _Ended(Fault(Reason.TOO_SLOW, f"the agent took no message for {WRITE_DEADLINE_S:g} s")) from None
+        await context.write(encoded)
     except (RackpowerError, ValueError) as error:
         _log().error("a message cannot be sent", error=str(error))
         raise _Ended(Fault(Reason.INTERNAL, "the controller made a message that cannot be sent")) from error

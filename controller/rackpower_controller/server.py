@@ -43,6 +43,7 @@ _COMMON_OPTIONS: Final = (
     # A half-open stream is noticed in 8 s, inside a lease; agents may ping as often as they do.
     ("grpc.keepalive_time_ms", 5000),
     ("grpc.keepalive_timeout_ms", 3000),
+    ("grpc.http2.ping_timeout_ms", 3000),  # this one decides in gRPC 1.85, and is 60 s unless told
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 1000),
     ("grpc.http2.max_ping_strikes", 5),
