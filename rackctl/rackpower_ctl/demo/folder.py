@@ -142,7 +142,7 @@ def fill(folder: Folder, policy: bytes, scenario: Scenario, curves: Path | None)
     try:
         folder.policy.write_bytes(policy)
         folder.scenario.write_text(scenario.to_json(), encoding="utf-8")
-        authority = Authority.create(folder.path / "pki", "rackpower demo", CERTIFICATE_DAYS)
+        authority = Authority.create(folder.path / "pki", "rackpower-demo", CERTIFICATE_DAYS)
         server = authority.issue(Role.SERVER, SERVER, (LOOPBACK, "localhost"), days=CERTIFICATE_DAYS)
         authority.issue(Role.OPERATOR, OPERATOR, days=CERTIFICATE_DAYS)
         _write_settings(folder.controller_settings, controller_settings(folder, server, curves))
@@ -172,11 +172,11 @@ def agent_settings(folder: Folder, node: str, issued: Issued) -> dict[str, objec
     return {
         "node": node,
         "controllers": [f"{LOOPBACK}:{folder.agents_port}"],
-        "state": str(folder.path / "agents" / node),
-        "boot_id": str(boot_id_path(folder.rack, node)),
-        "devices": {"backend": "sim", "options": options},
-        "workloads": {"source": "sim", "options": options},
-        "meter": {"meter": "sim", "options": options},
+        "state_dir": str(folder.path / "agents" / node),
+        "boot_id_file": str(boot_id_path(folder.rack, node)),
+        "devices": {"sim": options},
+        "workloads": {"sim": options},
+        "meter": {"sim": options},
         "metrics": "",
         "tls": _tls(issued),
     }
