@@ -179,9 +179,10 @@ class Controller:
     async def _tick(self, now_s: float) -> None:
         began_s = time.perf_counter()
         decision = decide(self.state, self._planner.plan, self.policy, now_s)
-        self.durations.add(time.perf_counter() - began_s)
+        took_s = time.perf_counter() - began_s
+        self.durations.add(took_s)
         self._events.add(decision.events)
-        log.info("tick", tick=decision.tick, sentence=decision.sentence)
+        log.info("tick", tick=decision.tick, sentence=decision.sentence, decide_ms=round(took_s * 1000, 2))
         recorded = await self.carry_out(decision)
         await self._lead()
         self._planner.submit(plan_request(self.state, self.policy, now_s))
