@@ -15,7 +15,7 @@ from bench.figure import BenchFailed
 
 RACKCTL = Path(sys.executable).with_name("rackctl")
 START_LIMIT_S = 90.0
-END_LIMIT_S = 30.0
+END_LIMIT_S = 60.0
 LOOK_S = 0.25
 LAST_WORDS = 600
 """Characters of a failed demo's output that are told."""
