@@ -24,6 +24,14 @@ POWER_LIMIT_MW = 1_000_000_000
 DURATION_LIMIT_MS = 366 * 24 * 3600 * 1000
 """No age or lease is longer than a year."""
 
+NUMBER_LIMIT = 2**53
+"""No term and no sequence comes near it; one that does would carry stores and counters over their end."""
+
+RATE_LIMIT = 1e12
+"""No workload makes more tokens a second, and no energy counter stands at more joules."""
+
+COLDEST_C, HOTTEST_C = -273, 1000
+
 LIST_LIMIT = 1024
 """Most items of any list but GPUs."""
 
@@ -93,6 +101,64 @@ def number(value: float, field: str) -> float:
 def optional(message: Message, field: str, check: Callable[[int, str], Item]) -> Item | None:
     """Return an optional field checked, None when it is not there."""
     return check(getattr(message, field), field) if message.HasField(field) else None
+
+
+def rate(value: float, field: str) -> float:
+    """Return a rate or a sum that can be meant."""
+    if not 0 <= value <= RATE_LIMIT:
+        raise WireError(f"{field} is {value}, outside 0 to {RATE_LIMIT:g}")
+    return value
+
+
+def energy_mj(value: int, field: str) -> int:
+    """Return an energy counter in millijoules that can be meant."""
+    if not 0 <= value <= RATE_LIMIT * MILLI:
+        raise WireError(f"{field} is {value} mJ, outside 0 to {RATE_LIMIT * MILLI:g} mJ")
+    return value
+
+
+def celsius(value: int, field: str) -> int:
+    """Return a temperature that can be meant."""
+    if not COLDEST_C <= value <= HOTTEST_C:
+        raise WireError(f"{field} is {value} °C, outside {COLDEST_C} to {HOTTEST_C} °C")
+    return value
+
+
+def counter(value: int, field: str) -> int:
+    """Return a term's number or a sequence."""
+    if not 0 <= value <= NUMBER_LIMIT:
+        raise WireError(f"{field} is {value}, outside 0 to {NUMBER_LIMIT}")
+    return value
+
+
+def ms_down(duration_s: float) -> int:
+    """Return milliseconds, rounded down, but for the noise of floats: 1.001 s are 1001 ms."""
+    return math.floor(round(duration_s * MILLI, 6))
+
+
+def ms_up(duration_s: float) -> int:
+    """Return milliseconds, rounded up, but for the noise of floats."""
+    return math.ceil(round(duration_s * MILLI, 6))
+
+
+def sent_rate(value: float | None) -> float | None:
+    """Return a rate if it can be meant; a source's nonsense is left out and must not silence its node."""
+    return value if value is not None and 0 <= value <= RATE_LIMIT else None
+
+
+def sent_celsius(value: int | None) -> int | None:
+    """Return a temperature if it can be meant."""
+    return value if value is not None and COLDEST_C <= value <= HOTTEST_C else None
+
+
+def sent_power(power: int | None) -> int | None:
+    """Return a reading in watts if it can be meant."""
+    return power if power is not None and 0 <= power * MILLI <= POWER_LIMIT_MW else None
+
+
+def sent_count(value: int | None, most: int) -> int | None:
+    """Return a count if it can be meant."""
+    return value if value is not None and 0 <= value <= most else None
 
 
 def gpus(ids: Iterable[str], field: str) -> None:

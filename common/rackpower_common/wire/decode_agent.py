@@ -50,7 +50,7 @@ def decode_term(message: agent_pb2.Term) -> Term:
     """Return a term."""
     if message.number < 1:
         raise WireError("term.number is 0, terms count from 1")
-    return Term(message.number, checks.name(message.instance, "term.instance"))
+    return Term(checks.counter(message.number, "term.number"), checks.name(message.instance, "term.instance"))
 
 
 def _hello(hello: agent_pb2.Hello) -> Hello:
@@ -116,7 +116,7 @@ def _holding(holding: agent_pb2.Holding) -> Holding:
     return Holding(
         gpu=GpuId(checks.name(holding.gpu_uuid, "holding.gpu_uuid")),
         term=decode_term(holding.term) if holding.HasField("term") else None,
-        sequence=holding.sequence,
+        sequence=checks.counter(holding.sequence, "holding.sequence"),
         applied_sequence=holding.applied_sequence,
         requested_w=optional(holding, "requested_cap_milliwatts", checks.power_w),
         enforced_w=optional(holding, "enforced_cap_milliwatts", checks.power_w),
@@ -138,7 +138,7 @@ def _report(report: agent_pb2.Report) -> Report:
     lines = tuple(map(_gpu_report, report.gpus))
     checks.gpus((line.gpu for line in lines), "report.gpus")
     return Report(
-        sequence=report.sequence,
+        sequence=checks.counter(report.sequence, "report.sequence"),
         gpus=lines,
         highest_term=decode_term(report.highest_term) if report.HasField("highest_term") else None,
         node_power_w=optional(report, "node_power_milliwatts", checks.power_w),
@@ -149,7 +149,7 @@ def _report(report: agent_pb2.Report) -> Report:
 
 def _gpu_report(line: agent_pb2.GpuReport) -> GpuReport:
     permille = optional(line, "power_limited_permille", checks.number)
-    energy_mj = optional(line, "energy_millijoules", checks.number)
+    energy_mj = optional(line, "energy_millijoules", checks.energy_mj)
     return GpuReport(
         holding=_holding(line.holding),
         power=_power(line),
@@ -180,15 +180,16 @@ def _power(line: agent_pb2.GpuReport) -> PowerReading:
         return PowerReading(no_data=enums.NO_DATA.member(line.power_no_data), scope=scope)
     if window_s is None or age_s is None:
         return PowerReading(no_data=NoData.UNKNOWN, scope=scope)
-    return PowerReading(average_w, instant_w, window_s, age_s, None, scope)
+    cause = enums.NO_DATA.member(line.power_no_data) if average_w is None else None
+    return PowerReading(average_w, instant_w, window_s, age_s, cause, scope)
 
 
 def _temperatures(heat: agent_pb2.Temperatures) -> Temperatures:
-    def value(field: str) -> int | None:
-        return int(getattr(heat, field)) if heat.HasField(field) else None  # type: ignore[arg-type]
-
     return Temperatures(
-        value("core_celsius"), value("hotspot_celsius"), value("memory_celsius"), value("slowdown_celsius")
+        optional(heat, "core_celsius", checks.celsius),
+        optional(heat, "hotspot_celsius", checks.celsius),
+        optional(heat, "memory_celsius", checks.celsius),
+        optional(heat, "slowdown_celsius", checks.celsius),
     )
 
 
@@ -197,11 +198,11 @@ def _workload(workload: agent_pb2.Workload) -> Workload:
     return Workload(
         name=checks.name(workload.name, "workload.name"),
         gpus=tuple(GpuId(checks.name(gpu, "workload.gpu_uuids")) for gpu in workload.gpu_uuids),
-        generated_tokens_per_s=optional(workload, "generated_tokens_per_second", checks.number),
-        prompt_tokens_per_s=optional(workload, "prompt_tokens_per_second", checks.number),
+        generated_tokens_per_s=optional(workload, "generated_tokens_per_second", checks.rate),
+        prompt_tokens_per_s=optional(workload, "prompt_tokens_per_second", checks.rate),
         requests_running=workload.requests_running if workload.HasField("requests_running") else None,
         requests_waiting=workload.requests_waiting if workload.HasField("requests_waiting") else None,
-        generated_tokens=workload.generated_tokens if workload.HasField("generated_tokens") else None,
+        generated_tokens=optional(workload, "generated_tokens", checks.counter),
         server=checks.text(workload.server),
         source=checks.text(workload.source),
     )
@@ -212,7 +213,7 @@ def _write_error(error: agent_pb2.WriteError) -> WriteError:
     return WriteError(
         gpu=GpuId(checks.name(error.gpu_uuid, "write_error.gpu_uuid")),
         term=decode_term(error.term) if error.HasField("term") else None,
-        sequence=error.sequence,
+        sequence=checks.counter(error.sequence, "write_error.sequence"),
         cap_w=checks.power_w(error.cap_milliwatts, "write_error.cap_milliwatts"),
         reason=WriteFailure(error.reason) if error.reason in known else WriteFailure.UNKNOWN,
         detail=checks.text(error.detail),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from rackpower.v1 import agent_pb2
-from rackpower_common.model.device import Device, Temperatures, Workload
+from rackpower_common.model.device import Device, NoData, Temperatures, Workload
 from rackpower_common.model.identity import Term
 from rackpower_common.model.messages import (
     AgentGoodbye,
@@ -16,8 +14,11 @@ from rackpower_common.model.messages import (
     Report,
     WriteError,
 )
-from rackpower_common.units import MILLI, ms_from_s, mw_from_w
-from rackpower_common.wire import enums
+from rackpower_common.units import MILLI, mw_from_w
+from rackpower_common.wire import checks, enums
+
+COUNT_LIMIT = 2**32 - 1
+"""Largest count that its field holds."""
 
 
 def encode_agent_message(message: AgentMessage) -> agent_pb2.ConnectRequest:
@@ -31,7 +32,9 @@ def encode_agent_message(message: AgentMessage) -> agent_pb2.ConnectRequest:
             return agent_pb2.ConnectRequest(write_error=_write_error(message))
         case AgentGoodbye():
             holdings = map(holding_message, message.holdings)
-            return agent_pb2.ConnectRequest(goodbye=agent_pb2.AgentGoodbye(reason=message.reason, holdings=holdings))
+            return agent_pb2.ConnectRequest(
+                goodbye=agent_pb2.AgentGoodbye(reason=checks.text(message.reason), holdings=holdings)
+            )
 
 
 def term_message(term: Term | None) -> agent_pb2.Term | None:
@@ -44,12 +47,12 @@ def _mw(watts: int | None) -> int | None:
 
 
 def _ms(seconds: float | None) -> int | None:
-    return ms_from_s(seconds) if seconds is not None else None
+    return checks.ms_down(seconds) if seconds is not None else None
 
 
 def _older_ms(seconds: float | None) -> int | None:
     """Return an age rounded up: a reading may only be stated older."""
-    return math.ceil(seconds * MILLI) if seconds is not None else None
+    return checks.ms_up(seconds) if seconds is not None else None
 
 
 def _hello(hello: Hello) -> agent_pb2.Hello:
@@ -79,7 +82,7 @@ def _device(device: Device) -> agent_pb2.Device:
         max_cap_milliwatts=_mw(device.max_cap_w),
         default_cap_milliwatts=_mw(device.default_cap_w),
         cap_control=enums.CAP_CONTROLS.number(device.cap_control),  # type: ignore[arg-type]
-        cap_control_detail=device.cap_control_detail,
+        cap_control_detail=checks.text(device.cap_control_detail),
         largest_draw_milliwatts=_mw(device.largest_draw_w),
         partitions=device.partitions,
         link_group=device.link_group,
@@ -101,7 +104,7 @@ def holding_message(holding: Holding) -> agent_pb2.Holding:
         fallback_cap_milliwatts=_mw(holding.fallback_w),
         lease_remaining_milliseconds=_ms(holding.lease_remaining_s),
         pending_writes=(
-            agent_pb2.PendingWrite(cap_milliwatts=mw_from_w(write.cap_w), age_milliseconds=ms_from_s(write.age_s))
+            agent_pb2.PendingWrite(cap_milliwatts=mw_from_w(write.cap_w), age_milliseconds=checks.ms_down(write.age_s))
             for write in holding.pending_writes
         ),
     )
@@ -111,7 +114,7 @@ def _report(report: Report) -> agent_pb2.Report:
     return agent_pb2.Report(
         sequence=report.sequence,
         gpus=map(_gpu_report, report.gpus),
-        node_power_milliwatts=_mw(report.node_power_w),
+        node_power_milliwatts=_mw(checks.sent_power(report.node_power_w)),
         node_power_age_milliseconds=_older_ms(report.node_power_age_s),
         workloads=map(_workload, report.workloads),
         highest_term=term_message(report.highest_term),
@@ -120,24 +123,25 @@ def _report(report: Report) -> agent_pb2.Report:
 
 def _gpu_report(line: GpuReport) -> agent_pb2.GpuReport:
     power = line.power
-    known = power.average_w is not None or power.instant_w is not None
-    no_data = enums.NO_DATA.number(power.no_data) if power.no_data is not None else agent_pb2.NO_DATA_UNSPECIFIED
-    limited = line.power_limited_share
+    average_w, instant_w = checks.sent_power(power.average_w), checks.sent_power(power.instant_w)
+    known = average_w is not None or instant_w is not None
+    cause = NoData.IMPLAUSIBLE if average_w is None and power.average_w is not None else power.no_data
+    limited, energy_j = line.power_limited_share, checks.sent_rate(line.energy_j)
     return agent_pb2.GpuReport(
         holding=holding_message(line.holding),
-        power_average_milliwatts=_mw(power.average_w),
-        power_instant_milliwatts=_mw(power.instant_w),
+        power_average_milliwatts=_mw(average_w),
+        power_instant_milliwatts=_mw(instant_w),
         power_window_milliseconds=_older_ms(power.window_s) if known else None,
         power_age_milliseconds=_older_ms(power.age_s) if known else None,
-        power_no_data=no_data,  # type: ignore[arg-type]
+        power_no_data=enums.NO_DATA.number(cause or NoData.UNKNOWN),  # type: ignore[arg-type]
         power_scope=enums.POWER_SCOPES.number(power.scope),  # type: ignore[arg-type]
-        energy_millijoules=round(line.energy_j * MILLI) if line.energy_j is not None else None,
+        energy_millijoules=round(energy_j * MILLI) if energy_j is not None else None,
         temperatures=_temperatures(line.temperatures),
-        utilisation_percent=line.utilisation_percent,
+        utilisation_percent=checks.sent_count(line.utilisation_percent, 100),
         limit_reason=enums.LIMIT_REASONS.number(line.limit_reason),  # type: ignore[arg-type]
-        power_limited_permille=round(limited * MILLI) if limited is not None else None,
+        power_limited_permille=round(limited * MILLI) if limited is not None and 0 <= limited <= 1 else None,
         health=enums.HEALTHS.number(line.health),  # type: ignore[arg-type]
-        health_detail=line.health_detail,
+        health_detail=checks.text(line.health_detail),
         override_cap_milliwatts=_mw(line.override_w),
         overrides=line.overrides,
     )
@@ -145,10 +149,10 @@ def _gpu_report(line: GpuReport) -> agent_pb2.GpuReport:
 
 def _temperatures(heat: Temperatures) -> agent_pb2.Temperatures:
     return agent_pb2.Temperatures(
-        core_celsius=heat.core_c,
-        hotspot_celsius=heat.hotspot_c,
-        memory_celsius=heat.memory_c,
-        slowdown_celsius=heat.slowdown_c,
+        core_celsius=checks.sent_celsius(heat.core_c),
+        hotspot_celsius=checks.sent_celsius(heat.hotspot_c),
+        memory_celsius=checks.sent_celsius(heat.memory_c),
+        slowdown_celsius=checks.sent_celsius(heat.slowdown_c),
     )
 
 
@@ -156,11 +160,11 @@ def _workload(workload: Workload) -> agent_pb2.Workload:
     return agent_pb2.Workload(
         name=workload.name,
         gpu_uuids=workload.gpus,
-        generated_tokens_per_second=workload.generated_tokens_per_s,
-        prompt_tokens_per_second=workload.prompt_tokens_per_s,
-        requests_running=workload.requests_running,
-        requests_waiting=workload.requests_waiting,
-        generated_tokens=workload.generated_tokens,
+        generated_tokens_per_second=checks.sent_rate(workload.generated_tokens_per_s),
+        prompt_tokens_per_second=checks.sent_rate(workload.prompt_tokens_per_s),
+        requests_running=checks.sent_count(workload.requests_running, COUNT_LIMIT),
+        requests_waiting=checks.sent_count(workload.requests_waiting, COUNT_LIMIT),
+        generated_tokens=checks.sent_count(workload.generated_tokens, checks.NUMBER_LIMIT),
         server=workload.server,
         source=workload.source,
     )
@@ -173,6 +177,6 @@ def _write_error(error: WriteError) -> agent_pb2.WriteError:
         sequence=error.sequence,
         cap_milliwatts=mw_from_w(error.cap_w),
         reason=error.reason.value,
-        detail=error.detail,
+        detail=checks.text(error.detail),
         enforced_cap_milliwatts=_mw(error.enforced_w),
     )
