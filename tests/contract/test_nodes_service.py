@@ -210,6 +210,29 @@ async def test_a_full_backlog_ends_the_stream_and_drops_no_grant_unseen() -> Non
             await to_the_end(session)
 
 
+async def test_an_agent_that_does_not_read_is_given_up_and_others_are_served() -> None:
+    """A stuck stream is a fact as soon as its backlog is full, whatever the transport still holds."""
+    grants = tuple(Grant(gpu_id("gpu-01", place), 450, 300, 15.0, 7) for place in range(64))
+    async with edge() as running, raw_stream(running) as stuck:
+        await stuck.write(encode_agent_message(hello("gpu-01")).SerializeToString())
+        (first,) = await facts(running, 1)
+        assert isinstance(first, NodeConnected)
+
+        def given_up() -> bool:
+            for _ in range(nodes_module.BACKLOG_LIMIT // 4):
+                running.nodes.send(first.stream, GrantBatch(TERM, grants))
+            return len(running.inbox) > 0
+
+        await async_wait_until(given_up, within_s=15, what="the stuck stream to be given up")
+        (left,) = running.inbox.drain()
+        assert isinstance(left, NodeLeft)
+        assert left.stream == first.stream
+        async with dialled(running) as other:
+            second = await connected(running, other)
+            running.nodes.send(second.stream, Welcome(TERM, 1.0))
+            assert await other.receive() == Welcome(TERM, 1.0)
+
+
 async def to_the_end(session: Session) -> None:
     """Receive until the stream ends."""
     while True:
