@@ -101,6 +101,21 @@ class SimulatedGpu:
             health=Health.OK,
         )
 
+    def read_power(self) -> PowerReading:
+        """Read the power sensor of the last step.
+
+        Raises:
+            DeviceError: The GPU is dark, the simulator stopped, or a test asked for it.
+        """
+        mode = self._node.slot(self._index, Slot.SAMPLE_MODE)
+        if mode:
+            self._wait_while_hung()
+            if mode == SampleMode.FAIL:
+                raise DeviceError(f"GPU {self._device.gpu}: reading the sensors failed", WriteFailure.UNKNOWN, "sample")
+        node, gpu = self._state()
+        age_s = max(0.0, boot_clock_s() - node.time_s)
+        return PowerReading(math.ceil(gpu.average_w), math.ceil(gpu.draw_w), SENSOR_WINDOW_S, age_s)
+
     def read_cap(self) -> CapReading:
         """Read the cap's register back.
 

@@ -1,6 +1,6 @@
 """What the agent asks of a GPU, whoever made it.
 
-A backend lists the node's GPUs; each GPU answers four blocking calls. They are made on that GPU's own worker
+A backend lists the node's GPUs; each GPU answers five blocking calls. They are made on that GPU's own worker
 thread and may hang: the deadline is the worker's business, not theirs. Whole watts; vendor units end here.
 """
 
@@ -67,7 +67,11 @@ class Gpu(Protocol):
         ...
 
     def sample(self) -> Sample:
-        """Read power, energy, heat and what limits it."""
+        """Read power, energy, heat and what limits it: once a report."""
+        ...
+
+    def read_power(self) -> PowerReading:
+        """Read power alone, as cheaply as the driver can: ten times a second."""
         ...
 
     def read_cap(self) -> CapReading:

@@ -6,10 +6,11 @@ first. A call that passes its deadline makes the GPU count as hung: it gets no f
 
 from __future__ import annotations
 
+import heapq
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rackpower_agent.devices.base import DeviceError, Gpu, Sample
@@ -30,6 +31,9 @@ from rackpower_common.model.messages import WriteFailure
 SAMPLE_PERIOD_S: Final = 0.1
 DEADLINE_S: Final = 2.0
 """A call that has not returned after so long may never do."""
+
+SAMPLES_PER_DETAIL: Final = 10
+"""Energy, heat and what limits a GPU change slowly and cost driver calls: once a second."""
 
 _WRITE, _READ, _STOP = 0, 1, 2
 
@@ -77,7 +81,8 @@ class DeviceWorker:
         self._clock = clock
         self._post = post
         self._period_s = sample_period_s
-        self._jobs: queue.PriorityQueue[_Job] = queue.PriorityQueue()
+        self._jobs: list[_Job] = []
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()  # its wait costs a tenth of PriorityQueue's
         self._order = 0
         self._call: tuple[float, _Job | None] | None = None
         self._told_late = False
@@ -152,17 +157,21 @@ class DeviceWorker:
         return self._order
 
     def _put(self, job: _Job) -> None:
-        self._jobs.put(job)
+        with self._lock:
+            heapq.heappush(self._jobs, job)
+        self._wake.put(None)
 
     def _run(self) -> None:
         due_s = self._clock.now_s()
         while True:
             try:
-                job = self._jobs.get(timeout=max(0.0, due_s - self._clock.now_s()))
+                self._wake.get(timeout=max(0.0, due_s - self._clock.now_s()))
             except queue.Empty:
                 self._timed(None, self._sample)
                 due_s = max(due_s + self._period_s, self._clock.now_s())
                 continue
+            with self._lock:
+                job = heapq.heappop(self._jobs)
             if job.urgency == _STOP:
                 return
             if job.urgency == _WRITE:
@@ -205,16 +214,23 @@ class DeviceWorker:
         return CapRead(self.gpu, caps.requested_w, caps.enforced_w, started_s)
 
     def _sample(self) -> None:
+        """Read the power; with every tenth reading all else too."""
         began_s = self._clock.now_s()
-        sample, words = None, ""
+        old = self._sampled
+        sample, power, words = None, None, ""
         try:
-            sample = self._gpu.sample()
+            if old.samples % SAMPLES_PER_DETAIL == 0 or old.sample is None:
+                sample = self._gpu.sample()
+                power = sample.power
+            else:
+                power = self._gpu.read_power()
+                sample = replace(old.sample, power=power)
         except DeviceError as error:
             words = str(error)
         except Exception as error:  # noqa: BLE001 - a vendor library may raise anything
             words = f"{type(error).__name__}: {error}"
         now_s = self._clock.now_s()
-        instant_w = sample.power.instant_w if sample is not None else None
+        instant_w = power.instant_w if power is not None else None
         with self._lock:
             old = self._sampled
             seen = [watts for watts in (old.highest_instant_w, instant_w) if watts is not None]
