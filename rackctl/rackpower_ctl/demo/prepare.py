@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,7 +60,12 @@ def prepare(options: Options) -> Prepared:
     trace_path = options.trace.absolute() if options.trace is not None else None
     scenario = scenario_of(policy, options.seed, shapes, trace_path)
     folder = make_folder(options.folder)
-    fill(folder, content, scenario, options.curves)
+    try:
+        fill(folder, content, scenario, options.curves)
+    except BaseException:
+        if options.folder is None:
+            shutil.rmtree(folder.path, ignore_errors=True)
+        raise
     return Prepared(folder, scenario, trace, options.keep or options.folder is not None)
 
 

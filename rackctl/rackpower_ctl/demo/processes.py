@@ -86,14 +86,13 @@ class Processes:
         for child in self.children.values():
             child.process.poll()  # reaped, so that nothing is left behind as a zombie
 
-    def start(self, name: str, command: Sequence[str], phase: int = 0, nice: int = 0) -> Child:
+    def start(self, name: str, command: Sequence[str], phase: int = 0) -> Child:
         """Start a process in a session of its own, so that a Ctrl-C on our terminal reaches us alone.
 
         Args:
             name: For people, and of its log.
             command: Program and arguments.
             phase: Lower ends first.
-            nice: How far it steps back for the others: nine agents start on a machine that the controller shares.
 
         Raises:
             CtlError: It cannot be started.
@@ -111,8 +110,6 @@ class Processes:
                 )
         except OSError as error:
             raise CtlError(f"{name} cannot be started: {error.strerror}: {command[0]}") from error
-        if nice > 0:
-            os.setpriority(os.PRIO_PROCESS, process.pid, nice)
         child = Child(name, tuple(command), process, log)
         self.children[name] = child
         self.adopt(process.pid, leads=True, phase=phase)

@@ -27,7 +27,6 @@ from rackpower_ctl.output import console, print_json
 from rackpower_ctl.watch import ended_by_sigterm
 from rackpower_sim.shared_state import node_path
 
-AGENT_NICE: Final = 5
 START_S: Final = 60.0
 """How long one thing may take to come up, on a machine that is busy with other things."""
 STAGGER_S: Final = 0.4
@@ -130,7 +129,7 @@ def _put_up(prepared: Prepared, show: Show, held: ExitStack) -> Loop:
     _must(loop.wait(lambda seen: seen.status is not None, START_S), "the controller does not answer", controller)
     show.say(f"the controller answers; starting {len(nodes)} agents")
     for name in nodes:
-        processes.start(f"agent-{name}", folder.agent_command(name), nice=AGENT_NICE)
+        processes.start(f"agent-{name}", folder.agent_command(name))
         loop.pause(STAGGER_S)
     _must(
         loop.wait(lambda seen: seen.status is not None and live_nodes(seen.status) >= set(nodes), START_S),
