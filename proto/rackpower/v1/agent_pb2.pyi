@@ -680,7 +680,7 @@ class GpuReport(_message.Message):
     power_average_milliwatts: _builtins.int
     """Average power over `power_window_milliseconds`."""
     power_instant_milliwatts: _builtins.int
-    """Power at one instant."""
+    """Highest power at one instant since the last report, as sampled."""
     power_window_milliseconds: _builtins.int
     """Window of the average."""
     power_age_milliseconds: _builtins.int
