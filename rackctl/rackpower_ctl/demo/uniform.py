@@ -9,12 +9,9 @@ from typing import Final
 import numpy as np
 
 from rackpower_ctl.demo.measuring import Window, domain_loads_w
-from rackpower_sim.machine import arrivals
-from rackpower_sim.physics import GpuBank
-from rackpower_sim.physics_facts import STEP_S
+from rackpower_sim import evaluation
 from rackpower_sim.scenario import NodeSpec, Scenario
 from rackpower_sim.traces import Trace
-from rackpower_sim.workloads import ReplicaBank
 
 CAP_STEP_W: Final = 10
 MAX_REPLAY_S: Final = 600.0
@@ -67,22 +64,7 @@ def best_uniform(
 
 def replay(scenario: Scenario, trace: Trace | None, caps_w: list[int], begin_s: float, end_s: float) -> list[float]:
     """Return the tokens that the rack generates between two moments at each cap, all caps side by side."""
-    lanes = len(caps_w)
-    bank = GpuBank(scenario.gpu_truths(), scenario.seed, lanes, sensors=False)
-    groups = [gpus for _, gpus in scenario.replicas()]
-    servers = ReplicaBank(groups, bank.gpus, arrivals(scenario, trace), lanes, records=False)
-    truths = bank.truths
-    for gpu in range(bank.gpus):
-        wanted_w = np.clip(np.array(caps_w), truths.min_cap_w[gpu], truths.max_cap_w[gpu])
-        bank.request_cap(gpu, wanted_w)
-    before = np.zeros(lanes)
-    first, last = round(begin_s / STEP_S), round(end_s / STEP_S)
-    for step in range(last):
-        if step == first:
-            before = servers.generated.sum(axis=1)
-        servers.admit(bank.time_s + STEP_S)
-        bank.end_step(servers.serve(bank.begin_step(), STEP_S))
-    return [float(one) for one in servers.generated.sum(axis=1) - before]
+    return list(evaluation.replay(scenario, trace, evaluation.uniform_caps_w(scenario, caps_w), begin_s, end_s))
 
 
 def _fits(scenario: Scenario, limits_w: Mapping[str, int], cap_w: int) -> bool:
