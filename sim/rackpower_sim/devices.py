@@ -210,19 +210,6 @@ def backend() -> Backend:
     return SimulatedBackend()
 
 
-def boot_id(path: Path) -> str:
-    """Return the simulated node's boot id, new after each reboot.
-
-    Raises:
-        SharedStateError: There is no such node.
-    """
-    node = NodeFile.open(path)
-    try:
-        return f"{node.static.name}-boot-{node.node().boots}"
-    finally:
-        node.close()
-
-
 def _device(static: StaticGpu) -> Device:
     return Device(
         gpu=GpuId(static.uuid),

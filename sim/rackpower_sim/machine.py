@@ -22,6 +22,11 @@ OVERHEAD_TIME_S: Final = 10.0
 """Fans and processors draw 95 to 99 % of a node's overhead, slowly up and down; assumed, the policy's is the most."""
 
 
+def arrival_speed(scenario: Scenario, trace: Trace) -> float:
+    """Return how many times as fast as traced a trace's requests arrive, so that they ask for what is `offered`."""
+    return scenario.load.offered * scenario.uncapped_tokens_per_s() / trace.output_tokens_per_s
+
+
 def arrivals(scenario: Scenario, trace: Trace | None) -> Iterator[Request]:
     """Return the rack's requests for ever; the same scenario gives the same.
 
@@ -29,12 +34,12 @@ def arrivals(scenario: Scenario, trace: Trace | None) -> Iterator[Request]:
         scenario: Its load, seed and capacity.
         trace: The load's trace, already read; None makes requests up.
     """
-    tokens_per_s = scenario.load.offered * scenario.uncapped_tokens_per_s()
     if trace is None:
         mix = Mix()
+        tokens_per_s = scenario.load.offered * scenario.uncapped_tokens_per_s()
         endless = mix.requests(scenario.seed, tokens_per_s / mix.output_mean)
     else:
-        endless = trace.repeated(tokens_per_s / max(trace.output_tokens_per_s, 1e-9))
+        endless = trace.repeated(arrival_speed(scenario, trace))
     return with_burst(endless, scenario.load.burst_s * scenario.uncapped_tokens_per_s())
 
 

@@ -184,8 +184,15 @@ class GpuBank:
         self.temp_c += (settled_c - self.temp_c) * (self.step_s / HEAT_TIME_S)
 
     def _enforce(self, gpu: int, floor_w: int) -> None:
-        """Let the register tell the new cap at once, and the draw follow over a settle time of its own."""
+        """Let the register tell the new cap at once, and the draw follow over a settle time of its own.
+
+        The same cap once more changes nothing: the draw is on its way already.
+        """
         wanted_w = np.maximum(np.minimum(self.requested_w[:, gpu], self.out_of_band_w[:, gpu]), floor_w)
+        changed = wanted_w != self.enforced_w[:, gpu]
+        if not changed.any():
+            return
         self.enforced_w[:, gpu] = wanted_w
         settle_s = self._settle_rngs[gpu].uniform(SETTLE_MIN_S, SETTLE_MAX_S)
-        self._ramp_w_per_s[:, gpu] = np.abs(wanted_w - self.effective_w[:, gpu]) / settle_s
+        ramp_w_per_s = np.abs(wanted_w - self.effective_w[:, gpu]) / settle_s
+        self._ramp_w_per_s[:, gpu] = np.where(changed, ramp_w_per_s, self._ramp_w_per_s[:, gpu])

@@ -22,7 +22,7 @@ import structlog
 
 from rackpower_common.errors import RackpowerError
 from rackpower_sim.classes import GpuTruth
-from rackpower_sim.machine import Machine
+from rackpower_sim.machine import Machine, arrival_speed
 from rackpower_sim.node_layout import (
     HistoryEntry,
     NodeSlot,
@@ -239,9 +239,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             held.enter_context(_locked(options.folder))
             rack = Rack(Machine(scenario, trace), options.folder, boot_clock_s())
             held.callback(rack.close)
-            log.info("simulated rack running", rack=scenario.name, nodes=len(scenario.nodes), gpus=scenario.gpu_count)
+            log.info(
+                "simulated rack running",
+                rack=scenario.name,
+                nodes=len(scenario.nodes),
+                gpus=scenario.gpu_count,
+                arrival_speed=round(arrival_speed(scenario, trace), 2) if trace is not None else None,
+            )
             run(rack, stop, options.follow_parent)
-    except RackpowerError as error:
+    except (RackpowerError, OSError) as error:
         log.error("simulated rack cannot run", reason=str(error))  # noqa: TRY400 - a person reads it, not a developer
         return 2
     return 0

@@ -161,9 +161,9 @@ class Scenario:
                 classes=tuple(_truth(truth) for truth in content["classes"]),
                 load=LoadSpec(**content["load"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+            scenario.check(where)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ScenarioError(f"{where}: not a simulated rack: {error}") from None
-        scenario.check(where)
         return scenario
 
     def check(self, where: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -225,8 +226,8 @@ class NodeWriter(_Mapped):
         try:
             with fresh.open("w+b") as file:
                 file.write(HEADER_STRUCT.pack(MAGIC, len(head), layout.gpus, layout.replicas, counter) + head)
-                file.truncate(layout.size)
                 file.flush()
+                os.posix_fallocate(file.fileno(), 0, layout.size)  # a full disk is an error here, a crash later
                 mapped = mmap.mmap(file.fileno(), layout.size)
             fresh.replace(path)
         except OSError as error:

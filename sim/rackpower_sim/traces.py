@@ -7,7 +7,9 @@ traced gets the same requests faster, and over and over.
 from __future__ import annotations
 
 import gzip
+import io
 import math
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +25,12 @@ COLUMNS: Final = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 MAX_REQUESTS: Final = 2_000_000
 MAX_TOKENS: Final = 10_000_000
 """Of one request; more is a slip."""
+MAX_BYTES: Final = 256 * 1024 * 1024
+"""Of a trace once unpacked: more than `MAX_REQUESTS` lines, and few enough to be held."""
+LEAST_OUTPUT_TOKENS: Final = 1.0
+"""A request's mean; a rack that is to queue on less would have to take in requests without end."""
 _GZIP_MARK: Final = b"\x1f\x8b"
+_TIME_FORMAT: Final = re.compile(r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(\.\d{1,12})?(Z|[+-]\d\d:\d\d)?", re.ASCII)
 _HINT: Final = "the first line must be TIMESTAMP,ContextTokens,GeneratedTokens"
 _BLOCK: Final = 256
 
@@ -102,7 +109,8 @@ def load_trace(path: Path) -> Trace:
         Its requests, the first at 0 s.
 
     Raises:
-        TraceError: It cannot be read, has no or other columns, a broken row, no requests, or too many.
+        TraceError: It cannot be read, has no or other columns, a broken row, no requests, too many, or it asks for
+            no tokens.
     """
     lines = iter(enumerate(_text(path).splitlines(), start=1))
     _, first = next(lines, (1, ""))
@@ -122,6 +130,8 @@ def load_trace(path: Path) -> Trace:
         rows.append(_row(path, number, line, places, len(columns)))
     if not rows:
         raise TraceError(f"{path}: there are columns but no requests", "the file must have at least one row")
+    if sum(output for _, _, output in rows) < LEAST_OUTPUT_TOKENS * len(rows):
+        raise TraceError(f"{path}: its requests ask for less than one token each", f"look at the column {COLUMNS[2]}")
     rows.sort(key=lambda row: row[0])
     return _trace(rows)
 
@@ -151,9 +161,12 @@ def _trace(rows: list[tuple[float, int, int]]) -> Trace:
 
 def _text(path: Path) -> str:
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
         if content.startswith(_GZIP_MARK):
-            content = gzip.decompress(content)
+            content = gzip.GzipFile(fileobj=io.BytesIO(content)).read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise TraceError(f"{path}: larger than {MAX_BYTES:,} bytes", "take a part of the trace")
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise TraceError(f"{path}: not UTF-8 text at byte {error.start}", "give a CSV file, plain or gzip") from None
@@ -178,16 +191,15 @@ def _row(path: Path, number: int, line: str, places: list[int], columns: int) ->
 
 
 def _seconds(path: Path, number: int, text: str) -> float:
-    """Return a time stamp in seconds; Azure's have seven decimals, Python reads six."""
-    head, dot, decimals = text.partition(".")
-    digits = decimals.rstrip("Z").split("+")[0]
+    """Return a time stamp in seconds, UTC where no zone is told; Azure's have seven decimals, Python reads six."""
+    found = _TIME_FORMAT.fullmatch(text)
+    head, decimals, zone = found.groups() if found is not None else ("", None, None)
     try:
-        whole = datetime.fromisoformat(f"{head}+00:00").timestamp()
-        fraction = float(f"0.{digits}") if dot else 0.0
+        whole = datetime.fromisoformat(f"{head}{zone or '+00:00'}").timestamp()
     except ValueError:
         hint = "write it like 2023-11-16 18:17:03.9799600"
         raise TraceError(f"{path}:{number}: `{text[:40]}` is not a time", hint) from None
-    return whole + fraction
+    return whole + float(f"0{decimals or ''}")
 
 
 def _tokens(path: Path, number: int, column: str, text: str) -> int:
