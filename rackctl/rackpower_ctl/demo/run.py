@@ -25,6 +25,7 @@ from rackpower_ctl.errors import CtlError, ExitCode
 from rackpower_ctl.follower import Follower
 from rackpower_ctl.output import console, print_json
 from rackpower_ctl.watch import ended_by_sigterm
+from rackpower_sim.machine import arrival_speed
 from rackpower_sim.shared_state import node_path
 
 START_S: Final = 60.0
@@ -114,6 +115,9 @@ def _put_up(prepared: Prepared, show: Show, held: ExitStack) -> Loop:
     processes.end_with_us(folder.store)
     nodes = [node.name for node in prepared.scenario.nodes]
     show.say(f"starting a rack of {len(nodes)} nodes with {prepared.scenario.gpu_count} GPUs in {folder.path}")
+    if prepared.trace is not None:
+        speed = arrival_speed(prepared.scenario, prepared.trace)
+        show.say(f"the trace's requests arrive {speed:.1f} times as fast as traced, so that they queue")
     hardware = processes.start(HARDWARE, folder.rack_command(), HARDWARE_PHASE)
     paths = [node_path(folder.rack, name) for name in nodes]
     _wait_for(hardware, prepared, lambda: all(path.exists() for path in paths), "made its nodes")
