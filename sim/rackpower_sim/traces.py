@@ -99,11 +99,13 @@ class Mix:
         return [max(1, min(MAX_TOKENS, round(tokens))) for tokens in drawn.tolist()]
 
 
-def load_trace(path: Path) -> Trace:
+def load_trace(path: Path, max_requests: int = MAX_REQUESTS, max_bytes: int = MAX_BYTES) -> Trace:
     """Read a trace file.
 
     Args:
         path: A CSV file with `COLUMNS`, plain or gzip; rows need not be in order.
+        max_requests: More are refused.
+        max_bytes: Of text, once unpacked; more are refused.
 
     Returns:
         Its requests, the first at 0 s.
@@ -112,7 +114,7 @@ def load_trace(path: Path) -> Trace:
         TraceError: It cannot be read, has no or other columns, a broken row, no requests, too many, or it asks for
             no tokens.
     """
-    lines = iter(enumerate(_text(path).splitlines(), start=1))
+    lines = iter(enumerate(_text(path, max_bytes).splitlines(), start=1))
     _, first = next(lines, (1, ""))
     columns = [column.strip() for column in first.lstrip("\ufeff").split(",")]
     if not first.strip():
@@ -125,8 +127,8 @@ def load_trace(path: Path) -> Trace:
     for number, line in lines:
         if not line.strip():
             continue
-        if len(rows) >= MAX_REQUESTS:
-            raise TraceError(f"{path}:{number}: more than {MAX_REQUESTS:,} requests", "take a part of the trace")
+        if len(rows) >= max_requests:
+            raise TraceError(f"{path}:{number}: more than {max_requests:,} requests", "take a part of the trace")
         rows.append(_row(path, number, line, places, len(columns)))
     if not rows:
         raise TraceError(f"{path}: there are columns but no requests", "the file must have at least one row")
@@ -159,14 +161,14 @@ def _trace(rows: list[tuple[float, int, int]]) -> Trace:
     return Trace(requests, span_s + gap_s)
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, max_bytes: int) -> str:
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+            content = file.read(max_bytes + 1)
         if content.startswith(_GZIP_MARK):
-            content = gzip.GzipFile(fileobj=io.BytesIO(content)).read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise TraceError(f"{path}: larger than {MAX_BYTES:,} bytes", "take a part of the trace")
+            content = gzip.GzipFile(fileobj=io.BytesIO(content)).read(max_bytes + 1)
+        if len(content) > max_bytes:
+            raise TraceError(f"{path}: larger than {max_bytes:,} bytes", "take a part of the trace")
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise TraceError(f"{path}: not UTF-8 text at byte {error.start}", "give a CSV file, plain or gzip") from None
