@@ -15,6 +15,10 @@ from rackpower_sim.classes import SUPPLY_LOSS, GpuTruth
 MAX_GPUS: Final = 4096
 """Of one simulated rack: what one process steps in time."""
 
+MAX_OFFERED: Final = 10.0
+MAX_BURST_S: Final = 600.0
+"""Of a load: requests beyond them only wait."""
+
 
 class ScenarioError(RackpowerError):
     """A simulated rack that cannot be built."""
@@ -178,6 +182,11 @@ class Scenario:
             raise ScenarioError(f"{where}: nodes and domains need names of their own")
         if not 0 < self.gpu_count <= MAX_GPUS:
             raise ScenarioError(f"{where}: {self.gpu_count} GPUs; from 1 to {MAX_GPUS} can be simulated")
+        if not 0 < self.load.offered <= MAX_OFFERED or not 0 <= self.load.burst_s <= MAX_BURST_S:
+            raise ScenarioError(
+                f"{where}: offered {self.load.offered:g}, burst {self.load.burst_s:g} s cannot be simulated",
+                f"up to {MAX_OFFERED:g} times what the rack serves, after up to {MAX_BURST_S:g} s at once",
+            )
         for node in self.nodes:
             for name in node.gpu_classes:
                 self.truth(name)
