@@ -16,10 +16,11 @@ from rackpower_agent.holder import LeaseHolder
 from rackpower_agent.lease.events import BatchReceived, Reported, Welcomed
 from rackpower_agent.link.base import Link, LinkError, Session
 from rackpower_common.clock import Clock
-from rackpower_common.errors import RackpowerError
+from rackpower_common.errors import InvariantError, RackpowerError
 from rackpower_common.model.identity import Term
 from rackpower_common.model.messages import (
     AgentGoodbye,
+    AgentMessage,
     ControllerGoodbye,
     GoodbyeReason,
     GrantBatch,
@@ -28,6 +29,7 @@ from rackpower_common.model.messages import (
     Welcome,
     WriteError,
 )
+from rackpower_common.tasks import beside
 
 CONNECT_S: Final = 3.0
 WELCOME_S: Final = 5.0
@@ -38,10 +40,19 @@ SEND_S: Final = 3.0
 SOON_GAP_S: Final = 0.05
 """Reports are never closer than this."""
 
+LONGEST_PERIOD_S: Final = 5.0
+"""Whatever a controller asks for, a node tells at least so often how it is."""
+
 TELLINGS_LIMIT: Final = 64
 """Write errors that wait at most; reports repeat what counts."""
 
 GOODBYE_S: Final = 1.0
+
+LONGEST_PATIENCE_S: Final = 60.0
+"""A controller cannot send an agent away for longer."""
+
+DISPLACED_S: Final = 5.0
+"""Two agents that replace each other do so no oftener than this."""
 
 Value = TypeVar("Value")
 
@@ -92,6 +103,8 @@ class Dialler:
         self._clock = clock
         self._random = random
         self._session: Session | None = None
+        self._sending = asyncio.Lock()
+        self._leaving = asyncio.Event()
         self._tellings: deque[WriteError] = deque(maxlen=TELLINGS_LIMIT)
         self.standing = Standing()
         holder.tell = self._tell
@@ -101,9 +114,9 @@ class Dialler:
         self._holder.report_soon.set()
 
     async def run(self) -> None:
-        """Be connected for ever."""
+        """Be connected until told to leave."""
         turn, failures = self._random.randrange(len(self._controllers)), 0
-        while True:
+        while not self._leaving.is_set():
             address = self._controllers[turn % len(self._controllers)]
             before = self.standing.reports
             wait_s, leader = 0.0, ""
@@ -112,12 +125,17 @@ class Dialler:
                 self.standing.detail = f"{address} said {goodbye.reason.value}: {goodbye.detail}"
                 wait_s, leader = _patience_s(goodbye), goodbye.leader
                 log.warning("goodbye", peer=address, reason=goodbye.reason.value, detail=goodbye.detail)
+            except InvariantError as broken:
+                self._holder.fail(broken)
+                return
             except RackpowerError as error:
+                if self._leaving.is_set():
+                    return
                 if str(error) != self.standing.detail:
                     log.warning("not connected", peer=address, reason=str(error))
                 self.standing.detail = str(error)
             self._left()
-            failures = 0 if self.standing.reports > before else failures + 1
+            failures = 1 if self.standing.reports > before else failures + 1
             self.standing.failures += 1
             turn = self._controllers.index(leader) if leader in self._controllers else turn + 1
             await asyncio.sleep(max(wait_s, backoff_s(failures, self._random)))
@@ -134,7 +152,8 @@ class Dialler:
         """
         session = await _within(CONNECT_S, self._link.connect(address), f"{address} does not answer")
         try:
-            await _within(SEND_S, session.send(self._hello()), f"{address} takes no hello")
+            self._tellings.clear()  # of another stream's grants; the hello says what is held
+            await self._send(session, self._hello(), f"{address} takes no hello")
             first = await _within(WELCOME_S, session.receive(), f"{address} answers no hello")
             if isinstance(first, ControllerGoodbye):
                 return first
@@ -152,17 +171,7 @@ class Dialler:
         self.standing.detail = ""
         log.info("connected", peer=session.peer, term=str(welcome.term), period_s=welcome.report_period_s)
         self._holder.handle(Welcomed(welcome.term))
-        listening = asyncio.ensure_future(self._listen(session))
-        reporting = asyncio.ensure_future(self._send_reports(session, welcome.report_period_s))
-        try:
-            done, _ = await asyncio.wait({listening, reporting}, return_when=asyncio.FIRST_COMPLETED)
-            if reporting in done:
-                reporting.result()
-            return listening.result()
-        finally:
-            listening.cancel()
-            reporting.cancel()
-            await asyncio.gather(listening, reporting, return_exceptions=True)
+        return await beside(self._send_reports(session, welcome.report_period_s), self._listen(session))
 
     async def _listen(self, session: Session) -> ControllerGoodbye:
         while True:
@@ -177,17 +186,17 @@ class Dialler:
                     return message
 
     async def _send_reports(self, session: Session, period_s: float) -> None:
-        sequence = 0
-        due_s = self._clock.now_s()
-        while True:
+        sequence, period_s = 0, min(period_s, LONGEST_PERIOD_S)
+        while not self._leaving.is_set():
+            due_s = self._clock.now_s() + period_s
             self._holder.report_soon.clear()
             while self._tellings:
-                await _within(SEND_S, session.send(self._tellings.popleft()), f"{session.peer} takes no messages")
+                await self._send(session, self._tellings.popleft(), f"{session.peer} takes no messages")
             sequence += 1
-            await _within(SEND_S, session.send(self._report(sequence)), f"{session.peer} takes no reports")
-            self._holder.handle(Reported())
+            report = self._report(sequence)
+            await self._send(session, report, f"{session.peer} takes no reports")
+            self._holder.handle(Reported(report))
             self.standing.reports += 1
-            due_s = max(due_s + period_s, self._clock.now_s())
             await asyncio.sleep(SOON_GAP_S)
             try:
                 async with asyncio.timeout(max(0.0, due_s - self._clock.now_s())):
@@ -195,24 +204,34 @@ class Dialler:
             except TimeoutError:
                 continue
 
+    async def _send(self, session: Session, message: AgentMessage, words: str) -> None:
+        """Send in turn: a stream takes one message at a time."""
+        async with self._sending:
+            await _within(SEND_S, session.send(message), words)
+
     async def say_goodbye(self, reason: str) -> None:
-        """Tell the controller the caps that are left in force; never raises, never waits long."""
+        """Tell the controller the caps that are left in force; never raises, never waits long. Dials no more."""
+        self._leaving.set()
         session = self._session
         if session is None:
             return
-        goodbye = AgentGoodbye(reason, self._holder.keeper.holdings(self._clock.now_s()))
         try:
+            goodbye = AgentGoodbye(reason, self._holder.keeper.holdings(self._clock.now_s()))
             async with asyncio.timeout(GOODBYE_S):
-                await session.send(goodbye)
+                await self._send(session, goodbye, f"{session.peer} takes no goodbye")
                 await session.close()
-        except (LinkError, TimeoutError) as error:
+        except (RackpowerError, TimeoutError) as error:
             log.info("no goodbye could be said", reason=str(error))
 
 
 def _patience_s(goodbye: ControllerGoodbye) -> float:
-    """Return how long to wait after a goodbye: not at all where another controller should be tried at once."""
-    at_once = (GoodbyeReason.FENCED, GoodbyeReason.NOT_LEADER, GoodbyeReason.REPLACED)
-    return 0.0 if goodbye.reason in at_once else min(goodbye.retry_after_s, 60.0)
+    """Return how long to wait after a goodbye: no longer than any dial where another controller should be tried."""
+    if goodbye.reason in (GoodbyeReason.FENCED, GoodbyeReason.NOT_LEADER):
+        return 0.0
+    asked_s = goodbye.retry_after_s if goodbye.retry_after_s > 0 else 0.0  # also when it is not a number
+    if goodbye.reason is GoodbyeReason.REPLACED:
+        return max(DISPLACED_S, min(asked_s, LONGEST_PATIENCE_S))
+    return min(asked_s, LONGEST_PATIENCE_S)
 
 
 async def _within(seconds: float, awaitable: Awaitable[Value], words: str) -> Value:

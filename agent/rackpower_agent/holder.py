@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import structlog
 
+from rackpower_agent.background import Background
 from rackpower_agent.devices.worker import DeviceWorker, Sampled
 from rackpower_agent.journal import Journal
 from rackpower_agent.lease.events import (
     Action,
-    BatchReceived,
     Closing,
     Event,
     FormerWriterGone,
@@ -30,14 +29,16 @@ from rackpower_agent.lease.events import (
 )
 from rackpower_agent.lease.keeper import LeaseKeeper
 from rackpower_agent.lease.memory import Memory
+from rackpower_agent.lease.state import image_of
 from rackpower_agent.lease.views import emergency_caps
 from rackpower_common.clock import Clock
 from rackpower_common.errors import InvariantError
 from rackpower_common.model.identity import GpuId
 from rackpower_common.model.messages import WriteError
+from rackpower_common.tasks import beside
 
 TICK_S: Final = 0.25
-"""How exactly a lease's end is kept."""
+"""How often calls that take too long are looked for; a lease's end wakes earlier."""
 
 READ_PERIOD_S: Final = 1.0
 """How often every cap is read back, so that an override is seen."""
@@ -72,13 +73,15 @@ class LeaseHolder:
         self._journal = journal
         self._clock = clock
         self._former_writer_alive = memory.former_writer_alive
-        self._saver = ThreadPoolExecutor(1, thread_name_prefix="journal")
-        self._saves: set[asyncio.Task[None]] = set()
+        self._saver = Background("journal")
+        self._to_save: SaveJournal | None = None
+        self._save_due = asyncio.Event()
         self._broken: InvariantError | None = None
         self.keeper = LeaseKeeper([worker.device for worker in workers.values()], memory, boot_id, clock.now_s())
         self.tell: Callable[[WriteError], None] = _drop
         self.report_soon = asyncio.Event()
-        self.changed = asyncio.Event()
+        self.kept = asyncio.Event()
+        """Set at every tick: while it is, leases end in time. The watchdog is fed by nothing else."""
 
     @property
     def hung(self) -> frozenset[GpuId]:
@@ -100,22 +103,35 @@ class LeaseHolder:
         try:
             actions = self.keeper.handle(event, self._clock.now_s())
         except InvariantError as broken:
-            self._broken = broken
-            self._emergency(broken)
+            self.fail(broken)
             return
         self._carry_out(actions)
-        if isinstance(event, BatchReceived):
-            self.changed.set()
+
+    def fail(self, broken: InvariantError) -> None:
+        """Take nothing in any more and lower every GPU to min(cap in force, fallback): a fact does not hold.
+
+        `run` raises it once the drivers have had their time.
+        """
+        if self._broken is not None:
+            return
+        self._broken = broken
+        caps_w = emergency_caps(self.keeper.state)
+        log.critical("a fact of the safety argument does not hold, lowering", error=str(broken), caps_w=caps_w)
+        for gpu, cap_w in caps_w.items():
+            self._workers[gpu].write(cap_w, 0)
 
     async def run(self) -> None:
-        """Keep time for ever.
+        """Keep time and the journal for ever.
 
         Raises:
             InvariantError: A fact of the safety argument does not hold; every cap was lowered first.
         """
+        await beside(self._save_what_is_due(), self._keep_time())
+
+    async def _keep_time(self) -> None:
         read_due_s = 0.0
         while True:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(self._until_next_tick_s())
             now_s = self._clock.now_s()
             for worker in self._workers.values():
                 for event in worker.check(now_s):
@@ -131,14 +147,24 @@ class LeaseHolder:
                 read_due_s = now_s + READ_PERIOD_S
                 for worker in self._workers.values():
                     worker.read()
-            self.changed.set()
+            self.kept.set()
+
+    def _until_next_tick_s(self) -> float:
+        """Return seconds until the next lease ends, a tick at most."""
+        grants = (gpu.grant for gpu in self.keeper.state.gpus.values())
+        ends_s = [grant.deadline_s for grant in grants if grant is not None and not grant.expired]
+        return min(TICK_S, max(0.0, min(ends_s, default=float("inf")) - self._clock.now_s()))
 
     async def close(self) -> None:
-        """Put exact lease ends on the disk; caps stay as they are."""
+        """Put exact lease ends on the disk and end the threads; caps stay as they are. After `run` has ended."""
         self.handle(Closing())
-        if self._saves:
-            await asyncio.wait(self._saves, timeout=CLOSE_S)
-        self._saver.shutdown(wait=False, cancel_futures=True)
+        if self._broken is None:
+            try:
+                async with asyncio.timeout(CLOSE_S):  # in the saver's turn: after a save that is under way
+                    await self._saver.call(self._journal.save, image_of(self.keeper.state))
+            except (OSError, TimeoutError) as error:
+                log.warning("the last lease ends are not in the journal", reason=_why(error, CLOSE_S))
+        self._saver.stop()
         for worker in self._workers.values():
             worker.stop()
 
@@ -150,9 +176,8 @@ class LeaseHolder:
                 case ReadCap():
                     self._workers[action.gpu].read()
                 case SaveJournal():
-                    task = asyncio.get_running_loop().create_task(self._save(action))
-                    self._saves.add(task)
-                    task.add_done_callback(self._saves.discard)
+                    self._to_save = action  # the keeper asks for one at a time
+                    self._save_due.set()
                 case Tell():
                     self.tell(action.error)
                 case ReportSoon():
@@ -160,24 +185,27 @@ class LeaseHolder:
                 case Note():
                     _log(action)
 
-    async def _save(self, action: SaveJournal) -> None:
-        loop = asyncio.get_running_loop()
+    async def _save_what_is_due(self) -> None:
+        while True:
+            await self._save_due.wait()
+            self._save_due.clear()
+            action, self._to_save = self._to_save, None
+            if action is not None:
+                self.handle(await self._saved(action))
+
+    async def _saved(self, action: SaveJournal) -> Journalled | JournalFailed:
         try:
             async with asyncio.timeout(SAVE_DEADLINE_S):
-                await loop.run_in_executor(self._saver, self._journal.save, action.image)
-        except TimeoutError:
-            self.handle(JournalFailed(action.revision, f"the disk took longer than {SAVE_DEADLINE_S:g} s"))
-        except OSError as error:
-            self.handle(JournalFailed(action.revision, error.strerror or str(error)))
-        else:
-            self.handle(Journalled(action.revision))
+                await self._saver.call(self._journal.save, action.image)
+        except (OSError, TimeoutError) as error:
+            return JournalFailed(action.revision, _why(error, SAVE_DEADLINE_S))
+        return Journalled(action.revision)
 
-    def _emergency(self, broken: InvariantError) -> None:
-        """Lower every GPU to min(cap in force, fallback): the one write that no grant asked for."""
-        caps_w = emergency_caps(self.keeper.state)
-        log.critical("a fact of the safety argument does not hold, lowering", error=str(broken), caps_w=caps_w)
-        for gpu, cap_w in caps_w.items():
-            self._workers[gpu].write(cap_w, 0)
+
+def _why(error: OSError, deadline_s: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"the disk took longer than {deadline_s:g} s"
+    return error.strerror or str(error)
 
 
 def _drop(error: WriteError) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +24,9 @@ FORMAT: Final = 1
 """Rises when an older agent could misread the file; an unknown format counts as a lost journal."""
 
 SIZE_LIMIT_BYTES: Final = 1 << 20
+WHOLE_LIMIT: Final = (1 << 63) - 1
+"""Sequences and terms are 64 bits wide on the wire."""
+
 _KILL_BIT: Final = 1 << 8
 """SIGKILL among the pending signals of /proc/PID/status."""
 
@@ -80,7 +85,7 @@ class Journal:
         Raises:
             OSError: The disk does not take it.
         """
-        content = json.dumps({"format": FORMAT, **asdict(image)}, separators=(",", ":")).encode()
+        content = encode(image)
         fresh = self._path.with_suffix(".new")
         with fresh.open("wb") as file:
             file.write(content)
@@ -122,10 +127,12 @@ def is_dying(pid: int, proc: Path = Path("/proc")) -> bool:
 def _remember(path: Path, *, former_writer_alive: bool) -> Memory:
     """Read the journal; whatever is wrong with it, it is a lost one, in words."""
     try:
-        return Memory(_image(json.loads(_content(path))), former_writer_alive)
+        return Memory(decode(_content(path)), former_writer_alive)
     except FileNotFoundError:
         return Memory(None, former_writer_alive, f"there is no {path}")
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except OSError as error:
+        return Memory(None, former_writer_alive, f"{path} cannot be read: {error.strerror}")
+    except ValueError as error:
         return Memory(None, former_writer_alive, f"{path} cannot be read: {error}")
 
 
@@ -135,6 +142,29 @@ def _content(path: Path) -> bytes:
     if len(content) > SIZE_LIMIT_BYTES:
         raise ValueError(f"it has more than {SIZE_LIMIT_BYTES} bytes")
     return content
+
+
+def encode(image: JournalImage) -> bytes:
+    """Return an image as one line of JSON and a line with its checksum."""
+    line = json.dumps({"format": FORMAT, **asdict(image)}, separators=(",", ":"), allow_nan=False).encode()
+    return b"%s\n%08x\n" % (line, zlib.crc32(line))
+
+
+def decode(content: bytes) -> JournalImage:
+    """Return the image that a file holds.
+
+    Raises:
+        ValueError: It is torn, changed, of another format, or no journal at all.
+    """
+    line, _, checksum = content.partition(b"\n")
+    if checksum != b"%08x\n" % zlib.crc32(line):
+        raise ValueError("it is torn or was changed: its checksum does not match")
+    try:
+        return _image(json.loads(line))
+    except KeyError as error:
+        raise ValueError(f"it has no {error}") from None
+    except (TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"it is no journal: {error}") from None
 
 
 def _image(values: Mapping[str, Any]) -> JournalImage:
@@ -154,8 +184,8 @@ def _gpu(values: Mapping[str, Any]) -> GpuRecord:
         applied_sequence=_whole(values["applied_sequence"]),
         cap_w=_optional(values["cap_w"]),
         fallback_w=_optional(values["fallback_w"]),
-        deadline_s=float(values["deadline_s"]) if values["deadline_s"] is not None else None,
-        writes=tuple(WriteRecord(_whole(write["cap_w"]), float(write["issued_s"])) for write in values["writes"]),
+        deadline_s=_time(values["deadline_s"]) if values["deadline_s"] is not None else None,
+        writes=tuple(WriteRecord(_whole(write["cap_w"]), _time(write["issued_s"])) for write in values["writes"]),
     )
 
 
@@ -169,8 +199,15 @@ def _text(value: object) -> str:
     return value
 
 
+def _time(value: object) -> float:
+    """Return a time of the boot clock; one that is not finite would make a lease without end."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is not a time")
+    return float(value)
+
+
 def _whole(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= WHOLE_LIMIT:
         raise ValueError(f"{value!r} is not a whole number ≥ 0")
     return value
 

@@ -10,22 +10,26 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rackpower_agent.boot_cap import cap_at_minimum
-from rackpower_agent.devices.registry import DEVICES, load_plugin
-from rackpower_agent.process import Process, list_hardware
+from rackpower_agent.boot_cap import cap_all, list_patiently
+from rackpower_agent.devices.registry import DEVICES, METERS, WORKLOADS, PluginError, load_plugin
+from rackpower_agent.hardware import Backends
+from rackpower_agent.process import Process
 from rackpower_agent.settings import DEFAULT_FILE, AgentSettings
+from rackpower_common.clock import BootClock
 from rackpower_common.errors import RackpowerError
 from rackpower_common.logs import configure_logs
 from rackpower_common.settings import SettingsError, load_settings
 
 FINE, FAILED, USAGE = 0, 1, 2
+LONGEST_WAIT_S = 3600.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run an agent until SIGTERM or Ctrl-C, or set boot caps.
 
     Returns:
-        0 when all is well, 1 when it cannot go on (boot-cap: a GPU is not at its smallest cap), 2 for wrong settings.
+        0 when all is well, 1 when it cannot go on (boot-cap: a GPU is not at its smallest cap), 2 for wrong settings:
+        only a person can mend them, a restart does not.
     """
     options = _parser().parse_args(arguments)
     try:
@@ -33,13 +37,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SettingsError as error:
         print(*error.lines, sep="\n", file=sys.stderr)
         return USAGE
+    if options.command == "run" and not options.check and not settings.controllers:
+        print("rackpower-agent: error: no controller is named (set controllers: [host:port])", file=sys.stderr)
+        return USAGE
     configure_logs(settings.log_format, settings.log_level)
     try:
         if options.check:
             return _check(settings)
         if options.command == "boot-cap":
-            return _boot_cap(settings)
+            return _boot_cap(settings, options.wait)
         return asyncio.run(Process(settings, version("rackpower")).run())
+    except PluginError as error:
+        print(f"rackpower-agent: error: {error}", file=sys.stderr)
+        return USAGE
     except RackpowerError as error:
         print(f"rackpower-agent: error: {error}", file=sys.stderr)
         return FAILED
@@ -49,8 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _check(settings: AgentSettings) -> int:
     """Check settings, plug-ins and certificates without starting anything."""
-    for name in settings.devices:
-        load_plugin(DEVICES, name)
+    for group, names in ((DEVICES, settings.devices), (WORKLOADS, settings.workloads), (METERS, settings.meter)):
+        for name in names:
+            load_plugin(group, name)
     if settings.tls is not None:
         settings.tls.files().check()
     controllers = ", ".join(settings.controllers) or "none"
@@ -58,15 +69,16 @@ def _check(settings: AgentSettings) -> int:
     return FINE
 
 
-def _boot_cap(settings: AgentSettings) -> int:
-    """Set every GPU's smallest cap; fail where one does not take it."""
-    backends = {name: load_plugin(DEVICES, name) for name in settings.devices}
-    capped = [cap_at_minimum(gpu) for gpu in list_hardware(backends, settings).gpus]
+def _boot_cap(settings: AgentSettings, wait_s: float) -> int:
+    """Set every GPU's smallest cap; fail where one does not take it, or where one may be missing."""
+    clock = BootClock()
+    hardware = list_patiently(Backends(settings.devices).open, clock, wait_s, lambda words: print(words, flush=True))
+    capped = cap_all(hardware.gpus, clock)
     for one in capped:
         print(one.words, file=sys.stderr if one.failure else sys.stdout)
-    for backend in backends.values():
-        backend.close()
-    return FAILED if any(one.failure for one in capped) else FINE
+    if not hardware.complete:
+        print(f"not every GPU could be listed: {hardware.detail}", file=sys.stderr)
+    return FAILED if any(one.failure for one in capped) or not hardware.complete else FINE
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -93,9 +105,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--key", metavar="FILE", help="our key")
     parser.add_argument("--log-format", choices=["auto", "json", "pretty"])
     parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"])
+    parser.add_argument(
+        "--wait", type=_seconds, default=0.0, metavar="SECONDS", help="boot-cap: how long drivers may take to come up"
+    )
     parser.add_argument("--check", action="store_true", help="check the settings, start nothing")
     parser.add_argument("--version", action="version", version=f"rackpower-agent {version('rackpower')}")
     return parser
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds <= LONGEST_WAIT_S:
+        raise ValueError(text)
+    return seconds
 
 
 def _file(named: Path | None) -> Path | None:

@@ -32,7 +32,7 @@ class AgentSettings(DaemonSettings):
 
     node: str = Field(default_factory=lambda: socket.gethostname().partition(".")[0], min_length=1, max_length=256)
     controllers: tuple[str, ...] = Field(default=(), max_length=16)
-    devices: Plugins = Field(default_factory=dict)
+    devices: Plugins = Field(default_factory=dict, validate_default=True)
     workloads: Plugins = Field(default_factory=dict)
     meter: Plugins = Field(default_factory=dict)
     state_dir: Path = Path("/var/lib/rackpower-agent")
@@ -55,7 +55,9 @@ class AgentSettings(DaemonSettings):
     @field_validator("metrics")
     @classmethod
     def _is_address(cls, value: str) -> str:
-        return _checked(value) if value else value
+        if value and parse_address(_checked(value)).path:
+            raise ValueError("Prometheus scrapes host:port, not a unix socket")
+        return value
 
     @field_validator("devices", "workloads", "meter", mode="before")
     @classmethod

@@ -113,7 +113,7 @@ class DeviceWorker:
 
     def write(self, cap_w: int, number: int) -> None:
         """Ask for a cap; `WriteReturned` follows, after a `WriteLate` if it takes too long."""
-        self._put(_Job(_WRITE, self._next(), cap_w, number))
+        self._put(_WRITE, cap_w, number)
 
     def read(self) -> None:
         """Read the caps back; `CapRead` or `CapReadFailed` follows. One read waits at most."""
@@ -121,11 +121,11 @@ class DeviceWorker:
             if self._reading:
                 return
             self._reading = True
-        self._put(_Job(_READ, self._next()))
+        self._put(_READ)
 
     def stop(self) -> None:
         """End the thread after the call in flight; never waits."""
-        self._put(_Job(_STOP, self._next()))
+        self._put(_STOP)
 
     def take(self) -> Sampled:
         """Return the newest sample; the highest instant power counts anew from here."""
@@ -152,13 +152,10 @@ class DeviceWorker:
         late: list[Event] = [WriteLate(self.gpu, job.number)] if job is not None and job.urgency == _WRITE else []
         return [*late, DeviceHung(self.gpu)]
 
-    def _next(self) -> int:
-        self._order += 1
-        return self._order
-
-    def _put(self, job: _Job) -> None:
+    def _put(self, urgency: int, cap_w: int = 0, number: int = 0) -> None:
         with self._lock:
-            heapq.heappush(self._jobs, job)
+            self._order += 1
+            heapq.heappush(self._jobs, _Job(urgency, self._order, cap_w, number))
         self._wake.put(None)
 
     def _run(self) -> None:

@@ -8,7 +8,7 @@ from enum import Enum
 from rackpower_agent.lease.memory import JournalImage
 from rackpower_common.model.device import Device
 from rackpower_common.model.identity import GpuId, Term
-from rackpower_common.model.messages import GrantBatch, WriteError, WriteFailure
+from rackpower_common.model.messages import GrantBatch, Report, WriteError, WriteFailure
 
 # --- events -----------------------------------------------------------------------------------------------
 
@@ -111,7 +111,12 @@ class JournalFailed:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A report left: what was counted since the last one starts anew."""
+    """A report left: what was counted since the last one, and told by it, starts anew.
+
+    `told` is the report: what came up while it was leaving waits for the next one. None means that nothing can have.
+    """
+
+    told: Report | None = None
 
 
 @dataclass(frozen=True, slots=True)

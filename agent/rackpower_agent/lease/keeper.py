@@ -38,7 +38,7 @@ from rackpower_agent.lease.state import DEFAULT_LIMITS, NEVER_S, GpuLease, Lease
 from rackpower_agent.lease.writing import Step, reconcile
 from rackpower_common.model.device import Device
 from rackpower_common.model.identity import GpuId, Term
-from rackpower_common.model.messages import GrantBatch, Holding, WriteError, WriteFailure
+from rackpower_common.model.messages import GrantBatch, Holding, Report, WriteError, WriteFailure
 
 GpuEvent = CapRead | CapReadFailed | WriteReturned | WriteLate | DeviceHung | DeviceBack
 
@@ -82,7 +82,7 @@ def step(state: LeaseState, event: Event, now_s: float) -> tuple[LeaseState, tup
             work.actions.extend(ReadCap(device.gpu) for device in event.devices)
             work.dirty = True
         case Reported():
-            state = _each(state, _reported)
+            state = _reported(state, event.told)
         case Closing():
             state = _each(state, _exact_deadline)
             work.dirty = True
@@ -208,10 +208,20 @@ def _former_writer_gone(work: Step, state: LeaseState) -> LeaseState:
     )
 
 
-def _reported(gpu: GpuLease) -> GpuLease:
-    if gpu.highest_w == gpu.enforced_w and gpu.override_w is None:
-        return gpu
-    return replace(gpu, highest_w=gpu.enforced_w, override_w=None)
+def _reported(state: LeaseState, told: Report | None) -> LeaseState:
+    lines = {line.gpu: line for line in told.gpus} if told is not None else None
+
+    def anew(gpu: GpuLease) -> GpuLease:
+        line = lines.get(gpu.gpu) if lines is not None else None
+        highest_told = lines is None or (line is not None and line.holding.highest_enforced_w == gpu.highest_w)
+        override_told = lines is None or (line is not None and line.override_w == gpu.override_w)
+        highest_w = gpu.enforced_w if highest_told else gpu.highest_w
+        override_w = None if override_told else gpu.override_w
+        if (highest_w, override_w) == (gpu.highest_w, gpu.override_w):
+            return gpu
+        return replace(gpu, highest_w=highest_w, override_w=override_w)
+
+    return _each(state, anew)
 
 
 def _exact_deadline(gpu: GpuLease) -> GpuLease:

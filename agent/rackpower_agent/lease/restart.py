@@ -49,11 +49,11 @@ def admit(state: LeaseState, devices: Iterable[Device], now_s: float) -> LeaseSt
             gpus[device.gpu] = replace(known, device=device)
             continue
         record = strangers.pop(device.gpu, None)
-        gpus[device.gpu] = _recalled(device, record, state.recall, now_s)
+        gpus[device.gpu] = _recalled(device, record, state.recall, now_s, state.limits)
     return replace(state, gpus=gpus, strangers=tuple(strangers.values()))
 
 
-def _recalled(device: Device, record: GpuRecord | None, recall: Recall, now_s: float) -> GpuLease:
+def _recalled(device: Device, record: GpuRecord | None, recall: Recall, now_s: float, limits: Limits) -> GpuLease:
     if record is None:
         return GpuLease(device=device)
     gpu = GpuLease(
@@ -68,15 +68,16 @@ def _recalled(device: Device, record: GpuRecord | None, recall: Recall, now_s: f
     gpu = replace(gpu, former=record.writes)
     if record.term is None or record.cap_w is None or record.fallback_w is None or record.deadline_s is None:
         return gpu
+    deadline_s = min(record.deadline_s, now_s + limits.lease_limit_s)
     grant = HeldGrant(
         term=record.term,
         sequence=record.sequence,
         cap_w=record.cap_w,
         fallback_w=record.fallback_w,
-        lease_s=max(record.deadline_s - now_s, 0.0),
-        deadline_s=record.deadline_s,
-        journalled_deadline_s=record.deadline_s,
+        lease_s=max(deadline_s - now_s, 0.0),
+        deadline_s=deadline_s,
+        journalled_deadline_s=deadline_s,
         revision=0,
-        expired=now_s >= record.deadline_s,
+        expired=now_s >= deadline_s,
     )
     return replace(gpu, grant=grant, fresh=False)
