@@ -31,12 +31,6 @@ from rackpower_common.model.messages import (
 )
 from rackpower_common.tasks import beside
 
-CONNECT_S: Final = 3.0
-WELCOME_S: Final = 5.0
-SILENCE_S: Final = 5.0
-"""A controller renews leases once a second: one that says nothing for so long is no longer there."""
-
-SEND_S: Final = 3.0
 SOON_GAP_S: Final = 0.05
 """Reports are never closer than this."""
 
@@ -45,8 +39,6 @@ LONGEST_PERIOD_S: Final = 5.0
 
 TELLINGS_LIMIT: Final = 64
 """Write errors that wait at most; reports repeat what counts."""
-
-GOODBYE_S: Final = 1.0
 
 LONGEST_PATIENCE_S: Final = 60.0
 """A controller cannot send an agent away for longer."""
@@ -57,6 +49,20 @@ DISPLACED_S: Final = 5.0
 Value = TypeVar("Value")
 
 log = structlog.get_logger("rackpower.link")
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a controller may take, in seconds: to answer a dial, to welcome, to take a message, at the goodbye.
+
+    A controller renews leases once a second: one that says nothing for `silence_s` is no longer there.
+    """
+
+    connect_s: float = 3.0
+    welcome_s: float = 5.0
+    silence_s: float = 5.0
+    send_s: float = 3.0
+    goodbye_s: float = 1.0
 
 
 @dataclass(slots=True)
@@ -83,6 +89,7 @@ class Dialler:
         report: Makes a report with this sequence.
         clock: Time.
         random: For jitter.
+        patience: How long controllers may take.
     """
 
     def __init__(
@@ -94,6 +101,7 @@ class Dialler:
         report: Callable[[int], Report],
         clock: Clock,
         random: Random,
+        patience: Patience = Patience(),
     ) -> None:
         self._link = link
         self._controllers = list(controllers)
@@ -102,6 +110,7 @@ class Dialler:
         self._report = report
         self._clock = clock
         self._random = random
+        self._patience = patience
         self._session: Session | None = None
         self._sending = asyncio.Lock()
         self._leaving = asyncio.Event()
@@ -150,11 +159,11 @@ class Dialler:
         Raises:
             LinkError: It broke, or the controller fell silent.
         """
-        session = await _within(CONNECT_S, self._link.connect(address), f"{address} does not answer")
+        session = await _within(self._patience.connect_s, self._link.connect(address), f"{address} does not answer")
         try:
             self._tellings.clear()  # of another stream's grants; the hello says what is held
             await self._send(session, self._hello(), f"{address} takes no hello")
-            first = await _within(WELCOME_S, session.receive(), f"{address} answers no hello")
+            first = await _within(self._patience.welcome_s, session.receive(), f"{address} answers no hello")
             if isinstance(first, ControllerGoodbye):
                 return first
             if not isinstance(first, Welcome):
@@ -174,8 +183,9 @@ class Dialler:
         return await beside(self._send_reports(session, welcome.report_period_s), self._listen(session))
 
     async def _listen(self, session: Session) -> ControllerGoodbye:
+        silence_s = self._patience.silence_s
         while True:
-            message = await _within(SILENCE_S, session.receive(), f"{session.peer} says nothing for {SILENCE_S:g} s")
+            message = await _within(silence_s, session.receive(), f"{session.peer} says nothing for {silence_s:g} s")
             match message:
                 case GrantBatch():
                     self._holder.handle(BatchReceived(message))
@@ -207,7 +217,7 @@ class Dialler:
     async def _send(self, session: Session, message: AgentMessage, words: str) -> None:
         """Send in turn: a stream takes one message at a time."""
         async with self._sending:
-            await _within(SEND_S, session.send(message), words)
+            await _within(self._patience.send_s, session.send(message), words)
 
     async def say_goodbye(self, reason: str) -> None:
         """Tell the controller the caps that are left in force; never raises, never waits long. Dials no more."""
@@ -217,7 +227,7 @@ class Dialler:
             return
         try:
             goodbye = AgentGoodbye(reason, self._holder.keeper.holdings(self._clock.now_s()))
-            async with asyncio.timeout(GOODBYE_S):
+            async with asyncio.timeout(self._patience.goodbye_s):
                 await self._send(session, goodbye, f"{session.peer} takes no goodbye")
                 await session.close()
         except (RackpowerError, TimeoutError) as error:

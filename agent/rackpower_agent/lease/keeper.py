@@ -101,6 +101,8 @@ def _each(state: LeaseState, change: Callable[[GpuLease], GpuLease]) -> LeaseSta
 
 
 def _with(state: LeaseState, gpu: GpuLease) -> LeaseState:
+    if state.gpus[gpu.gpu] is gpu:
+        return state
     return replace(state, gpus={**state.gpus, gpu.gpu: gpu})
 
 
@@ -235,7 +237,8 @@ def _finish(work: Step, state: LeaseState) -> tuple[LeaseState, tuple[Action, ..
     still = (name for name in work.verify if state.gpus[name].quiet and state.gpus[name].intent is None)
     work.actions.extend(ReadCap(name) for name in still)
     revision = state.revision + 1 if work.dirty else state.revision
-    state = replace(state, revision=revision, next_number=work.next_number)
+    if (revision, work.next_number) != (state.revision, state.next_number):
+        state = replace(state, revision=revision, next_number=work.next_number)
     due = state.revision > state.saved and (
         work.dirty or not state.journal_detail or work.now_s >= state.journal_retry_s
     )

@@ -63,6 +63,8 @@ def cap_read(step: Step, gpu: GpuLease, event: CapRead) -> GpuLease:
     requested_w, enforced_w = _plausible(gpu, event.requested_w), _plausible(gpu, event.enforced_w)
     if requested_w is None and enforced_w is None:
         return cap_read_failed(step, gpu, CapReadFailed(gpu.gpu, WriteFailure.UNKNOWN, "no plausible cap was read"))
+    if _as_before(gpu, requested_w, enforced_w) and event.started_s >= gpu.returned_s:
+        return gpu
     seen_w = [value for value in (enforced_w, gpu.highest_w) if value is not None]
     gpu = replace(gpu, highest_w=max(seen_w) if seen_w else None)
     if event.started_s < gpu.returned_s:
@@ -93,6 +95,27 @@ def cap_read(step: Step, gpu: GpuLease, event: CapRead) -> GpuLease:
     elif before_w is not None and stands_w is not None and stands_w != before_w and not after_write and not late_effect:
         gpu = _overridden(step, gpu, before_w, stands_w)
     return _judge(step, gpu)
+
+
+def _as_before(gpu: GpuLease, requested_w: int | None, enforced_w: int | None) -> bool:
+    """Return whether a reading shows what the last one did, with nothing open that it could close: nearly all do."""
+    stands_w = requested_w if requested_w is not None else enforced_w
+    nothing_open = (
+        gpu.quiet
+        and gpu.placed
+        and gpu.obeyed
+        and not gpu.read_failures
+        and not gpu.overridden
+        and not gpu.lower_tries
+        and gpu.next_try_s == NEVER_S
+        and gpu.enforced_since_s is not None
+        and (gpu.grant is None or gpu.confirmed_sequence >= gpu.grant.sequence)
+    )
+    return (
+        nothing_open
+        and (requested_w, enforced_w, stands_w) == (gpu.requested_w, gpu.enforced_w, gpu.expected_w)
+        and (enforced_w is None or (gpu.highest_w is not None and gpu.highest_w >= enforced_w))
+    )
 
 
 def _plausible(gpu: GpuLease, cap_w: int | None) -> int | None:
