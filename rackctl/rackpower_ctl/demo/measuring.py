@@ -49,7 +49,12 @@ class Window:
 
 @dataclass(slots=True)
 class Account:
-    """Everything measured since the hardware began; watts at the roots' inputs."""
+    """Everything measured since the hardware began; watts at the roots' inputs.
+
+    `peak_caps_w` and `over_caps_s` count from the window's begin, since hardware comes up at its default caps: what
+    would be drawn if every GPU drew the cap that its hardware enforces and every node its whole overhead, held
+    against limit − headroom. That is a stricter judge than the draw: it needs no luck with the load.
+    """
 
     steps: int = 0
     missed_steps: int = 0
@@ -60,6 +65,8 @@ class Account:
     worst_domain: str = ""
     tokens: float = 0.0
     energy_j: float = 0.0
+    peak_caps_w: float = 0.0
+    over_caps_s: float = 0.0
 
     @property
     def time_s(self) -> float:
@@ -150,6 +157,21 @@ class Meter:
         account.energy_j += account.power_w * STEP_S
         account.tokens = sum(entry.generated_tokens for entry in entries)
         self._hold_against(loads_w, powers_w, entries[0].time_s)
+        if self._begin is not None:
+            self._count_caps(entries)
+
+    def _count_caps(self, entries: Sequence[HistoryEntry]) -> None:
+        account, domains = self.account, self._scenario.domains
+        rows = zip(self._scenario.nodes, entries, strict=True)
+        caps_w = {node.name: node.loss * (node.overhead_w + entry.caps_w) for node, entry in rows}
+        loads_w = domain_loads_w(self._scenario, caps_w)
+        account.peak_caps_w = max(account.peak_caps_w, sum(loads_w[d.name] for d in domains if d.parent is None))
+        limits_w = self._limits.at(entries[0].time_s)
+        over_domain = any(loads_w[d.name] > limits_w[d.name] - d.headroom_w + WATT_NOISE for d in domains)
+        limited = (node for node in self._scenario.nodes if node.limit_w is not None)
+        over_node = any(caps_w[node.name] > (node.limit_w or 0) + WATT_NOISE for node in limited)
+        if over_domain or over_node:
+            account.over_caps_s += STEP_S
 
     def _hold_against(self, loads_w: Mapping[str, float], powers_w: Mapping[str, float], time_s: float) -> None:
         limits_w = self._limits.at(time_s)

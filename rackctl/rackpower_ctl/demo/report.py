@@ -53,6 +53,8 @@ class Report:
         lines = [
             f"budget   {self.budget_watts:,} W; peak {self.peak_power_watts:,.0f} W ({share})",
             f"         over budget for {self.over_budget_seconds:g} s{worst}",
+            f"caps     at most {account.peak_caps_w:,.0f} W with overheads and losses, as the hardware enforced them;",
+            f"         above limit less headroom for {account.over_caps_s:g} s",
             f"GPUs     {self.gpus_running} running; nameplate would allow {_known(self.gpus_at_nameplate)}",
             f"tokens   {self.tokens_per_second:,.0f} per second; {self.tokens_per_watt:.4f} per second and watt",
         ]
