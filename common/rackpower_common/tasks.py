@@ -11,7 +11,9 @@ Job = Coroutine[Any, Any, Any]
 Value = TypeVar("Value")
 
 
-async def run_until(stop: asyncio.Event, jobs: Iterable[Job], farewell: Callable[[], Awaitable[None]]) -> None:
+async def run_until(
+    stop: asyncio.Event, jobs: Iterable[Job], farewell: Callable[[], Awaitable[None]] | None = None
+) -> None:
     """Run jobs side by side until `stop` is set, then `farewell` while they still run, then end them.
 
     A job that returns is done; the others go on.
@@ -23,7 +25,8 @@ async def run_until(stop: asyncio.Event, jobs: Iterable[Job], farewell: Callable
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(job) for job in jobs]
             await stop.wait()
-            await farewell()
+            if farewell is not None:
+                await farewell()
             for task in running:
                 task.cancel()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -34,7 +35,8 @@ class PolicySource:
         self.paths = tuple(paths)
         self._curves = curves
         self._shapes: tuple[CurveShape, ...] = ()
-        self._reload = asyncio.Event()
+        self._touched = asyncio.Event()
+        self._asked = False
 
     def open(self) -> None:
         """Read the curves.
@@ -81,46 +83,42 @@ class PolicySource:
 
     def reload(self) -> None:
         """Read the files again even if nothing says that they changed (SIGHUP)."""
-        self._reload.set()
+        self._asked = True
+        self._touched.set()
 
     async def run(self, changed: Callable[[], Awaitable[None]]) -> None:
         """Call `changed` whenever the files changed and have been quiet since, or were asked for anew; for ever."""
-        touched = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch(touched))
-            group.create_task(self._follow(touched, changed))
+            group.create_task(self._watch())
+            group.create_task(self._follow(changed))
 
-    async def _follow(self, touched: asyncio.Event, changed: Callable[[], Awaitable[None]]) -> None:
+    async def _follow(self, changed: Callable[[], Awaitable[None]]) -> None:
         known = self.digest()
         while True:
-            asked = await self._touched(touched)
+            asked = await self._sign_of_change()
             if not asked and self.digest() == known:
                 continue
             known = await self._quiet()
             await changed()
 
-    async def _watch(self, touched: asyncio.Event) -> None:
+    async def _watch(self) -> None:
         """Wake the follower at once where the system tells of changes; where it does not, it looks by itself."""
         folders = {path if path.is_dir() else path.parent for path in self.paths}
         while True:
             try:
                 async for _ in awatch(*folders, debounce=200, step=50, recursive=False):
-                    touched.set()
+                    self._touched.set()
             except (OSError, RuntimeError) as error:
                 log.warning("cannot watch the policy's folder", reason=str(error))
             await asyncio.sleep(POLL_S)
 
-    async def _touched(self, touched: asyncio.Event) -> bool:
+    async def _sign_of_change(self) -> bool:
         """Wait for a sign of change, or for the next look; returns whether a reload was asked for."""
-        waits = [asyncio.ensure_future(event.wait()) for event in (touched, self._reload)]
-        try:
-            await asyncio.wait(waits, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-        asked = self._reload.is_set()
-        touched.clear()
-        self._reload.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(POLL_S):
+                await self._touched.wait()
+        self._touched.clear()
+        asked, self._asked = self._asked, False
         return asked
 
     async def _quiet(self) -> str:

@@ -16,6 +16,7 @@ from rackpower_common.errors import RackpowerError
 from rackpower_common.model.policy import Policy
 from rackpower_common.policy import PolicyError
 from rackpower_common.systemd import Notifier
+from rackpower_common.tasks import run_until
 from rackpower_controller.controller import Controller, Ticked
 from rackpower_controller.desk import ControllerDesk
 from rackpower_controller.events_log import EventLog
@@ -162,17 +163,8 @@ class Process:
             self._planner.run(),
             self._events.write(),
             self._after_ticks(controller, server),
-            self._stop.wait(),
         )
-        running = [asyncio.ensure_future(task) for task in tasks]
-        try:
-            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+        await run_until(self._stop, tasks)
 
     async def _reign_and_decide(self, controller: Controller) -> None:
         """Wait for the store, begin under the policy that it knows, then decide for ever and follow the files."""

@@ -308,7 +308,7 @@ async def test_a_fact_that_does_not_hold_in_a_report_is_no_broken_link(tmp_path:
         dialler = Dialler(link, (ONE,), node.holder, node.hello, report, node.clock, Fixed())
         jobs = (node.holder.run(), dialler.run())
         with pytest.raises(InvariantError, match="invariant 2"):
-            await asyncio.wait_for(beside(welcomed(link), run_until(asyncio.Event(), jobs, nothing)), PATIENCE_S)
+            await asyncio.wait_for(beside(welcomed(link), run_until(asyncio.Event(), jobs)), PATIENCE_S)
         assert node.gpus[0].requested_w == 200
     assert link.dialled == [ONE]
 
@@ -316,7 +316,3 @@ async def test_a_fact_that_does_not_hold_in_a_report_is_no_broken_link(tmp_path:
 async def welcomed(link: FakeLink) -> None:
     """Welcome the agent that dials."""
     await (await link.dial()).welcome(TERM)
-
-
-async def nothing() -> None:
-    """Say no farewell."""
