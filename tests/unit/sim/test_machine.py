@@ -9,10 +9,10 @@ import pytest
 
 from rackpower_sim.machine import Machine, arrival_speed, arrivals
 from rackpower_sim.node_layout import HistoryEntry, LimitCode
-from rackpower_sim.physics_facts import STEP_S
+from rackpower_sim.physics_facts import SETTLE_MAX_S, STEP_S, TRACKING_LIMIT
 from rackpower_sim.scenario import Scenario
 from rackpower_sim.traces import Trace, load_trace
-from support.sim_racks import small_rack, write_trace
+from support.sim_racks import saturated, small_rack, write_trace
 
 
 def run(machine: Machine, seconds: float) -> list[tuple[HistoryEntry, ...]]:
@@ -91,6 +91,23 @@ def test_servers_wait_for_their_boot_cap() -> None:
     at_reboot = machine.replicas.generated[0, 2:].copy()
     run(machine, 1.5)
     assert (machine.replicas.generated[0, 2:] == at_reboot).all()
+
+
+@pytest.mark.parametrize(("wait_s", "above"), [(0.0, True), (0.5, True), (SETTLE_MAX_S + STEP_S, False)])
+def test_work_that_starts_before_a_boot_cap_has_settled_draws_above_it(wait_s: float, *, above: bool) -> None:
+    """A cap read back is not yet at work: who lets work start at once is above it for seconds, who waits never is."""
+    machine = Machine(saturated(small_rack(1, 4, wait_for_boot_cap=True)))
+    machine.reboot(0, down_s=1.0)
+    run(machine, 2)
+    for gpu in machine.gpus_of(0):
+        machine.bank.request_cap(gpu, 200)
+    run(machine, wait_s)
+    machine.start_servers(0)
+    reserve_w = 4 * 200 * (1 + TRACKING_LIMIT)
+    draws_w = [entries[0].gpu_draw_w for entries in run(machine, 10)]
+    assert (max(draws_w) > 1.5 * reserve_w) is above
+    assert above or max(draws_w) <= reserve_w
+    assert max(draws_w[-100:]) <= reserve_w
 
 
 def test_what_limits_a_gpu_is_told() -> None:
