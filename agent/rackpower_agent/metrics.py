@@ -11,6 +11,7 @@ from rackpower_agent.devices.worker import DeviceWorker
 from rackpower_agent.dialling import Standing
 from rackpower_agent.facts import SourceHealth
 from rackpower_agent.lease.keeper import LeaseKeeper
+from rackpower_agent.reporting import STALE_S
 from rackpower_common.clock import Clock
 from rackpower_common.model.identity import GpuId
 
@@ -96,9 +97,11 @@ class AgentCollector(Collector):
         power = GaugeMetricFamily("rackpower_agent_gpu_power_watts", "Average power.", labels=LABELS)
         energy = CounterMetricFamily("rackpower_agent_gpu_energy_joules", "Energy counter.", labels=LABELS)
         heat = GaugeMetricFamily("rackpower_agent_gpu_core_celsius", "Core temperature.", labels=LABELS)
+        now_s = self._clock.now_s()
         for worker in self._workers.values():
-            sample, names = worker.peek().sample, self._names(worker)
-            if sample is None:
+            sampled, names = worker.peek(), self._names(worker)
+            sample = sampled.sample
+            if sample is None or now_s - sampled.at_s > STALE_S:  # no value is better than an old one
                 continue
             if sample.power.average_w is not None:
                 power.add_metric(names, sample.power.average_w)

@@ -56,7 +56,7 @@ class AgentSettings(DaemonSettings):
     @classmethod
     def _is_address(cls, value: str) -> str:
         if value and parse_address(_checked(value)).path:
-            raise ValueError("Prometheus scrapes host:port, not a unix socket")
+            raise ValueError("a unix socket cannot be scraped, write host:port")
         return value
 
     @field_validator("devices", "workloads", "meter", mode="before")

@@ -5,6 +5,8 @@ Only the two daemons import this: it needs pydantic-settings, which `rackctl` do
 
 from __future__ import annotations
 
+import os
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -13,6 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource
+from pydantic_settings.exceptions import SettingsError as NotJson
 
 from rackpower_common.errors import RackpowerError
 from rackpower_common.policy.problems import Findings, Place, did_you_mean
@@ -84,6 +87,9 @@ def load_settings(cls: type[Settings], file: Path | None, flags: Mapping[str, An
     Raises:
         SettingsError: The file cannot be read, or something in file, environment or flags is wrong.
     """
+    strangers = _unknown_variables(cls)
+    if strangers:
+        raise SettingsError(strangers)
     tree = _read(file) if file is not None else None
     values = plain(tree) if tree is not None else {}
     _file_values[cls] = typing.cast("dict[str, Any]", values)
@@ -91,8 +97,29 @@ def load_settings(cls: type[Settings], file: Path | None, flags: Mapping[str, An
         return cls(**{name: value for name, value in flags.items() if value is not None})
     except ValidationError as error:
         raise SettingsError(_line(cls, error_detail, tree, flags) for error_detail in error.errors()) from None
+    except NotJson as error:
+        raise SettingsError([_not_json(cls, str(error))]) from None
     finally:
         _file_values.pop(cls, None)
+
+
+def _unknown_variables(cls: type[DaemonSettings]) -> list[str]:
+    """Return a line for each variable of our prefix that is no setting: a typo there would be silent."""
+    prefix, names = cls.model_config["env_prefix"], [name.upper() for name in cls.model_fields]
+    lines = []
+    for variable in sorted(os.environ):
+        name = variable.removeprefix(prefix)
+        if name != variable and name.partition("__")[0] not in names:
+            hint = did_you_mean(name.partition("__")[0], names, "see `--help` for what there is")
+            lines.append(f"{variable}: error: `{name}` is not a setting ({hint})")
+    return lines
+
+
+def _not_json(cls: type[DaemonSettings], words: str) -> str:
+    """Return a line for a variable of a list or mapping that pydantic-settings cannot read; it names the field only."""
+    found = re.search(r'field "(\w+)"', words)
+    variable = f"{cls.model_config['env_prefix']}{found[1].upper()}" if found is not None else "environment"
+    return f'{variable}: error: it is not JSON (write ["one", "two"] for a list, {{"name": {{}}}} for a mapping)'
 
 
 def _read(file: Path) -> TreeMapping | None:
@@ -102,7 +129,9 @@ def _read(file: Path) -> TreeMapping | None:
             content = opened.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise SettingsError([f"{file}: error: cannot be read: {error.strerror} (name another with --config)"]) from None
-    tree = parse(str(file), content, findings) if content.strip() else None
+    if not content.strip():
+        return None
+    tree = parse(str(file), content, findings, "a settings file", "write `key: value` lines, see `--help`")
     if findings.failed:
         raise SettingsError(str(problem) for problem in findings.in_order())
     return tree
@@ -111,7 +140,7 @@ def _read(file: Path) -> TreeMapping | None:
 def _line(cls: type[BaseModel], detail: Mapping[str, Any], tree: Tree | None, flags: Mapping[str, Any]) -> str:
     path = tuple(detail["loc"])
     name = ".".join(str(step) for step in path)
-    where = _where(path, tree, flags)
+    where = _where(cls, path, tree, flags)
     if detail["type"] == "extra_forbidden":
         hint = did_you_mean(str(path[-1]), _keys(cls, path[:-1]), "see `--help` for what there is")
         return f"{where}error: `{name}` is not a setting ({hint})"
@@ -121,9 +150,12 @@ def _line(cls: type[BaseModel], detail: Mapping[str, Any], tree: Tree | None, fl
     return f"{where}error: `{name}`: {message[:1].lower()}{message[1:]}" if name else f"{where}error: {message}"
 
 
-def _where(path: tuple[str | int, ...], tree: Tree | None, flags: Mapping[str, Any]) -> str:
+def _where(cls: type[BaseModel], path: tuple[str | int, ...], tree: Tree | None, flags: Mapping[str, Any]) -> str:
     if path and flags.get(str(path[0])) is not None:
         return f"--{str(path[0]).replace('_', '-')}: "
+    variable = f"{cls.model_config.get('env_prefix', '')}{str(path[0]).upper()}" if path else ""
+    if variable and any(name == variable or name.startswith(f"{variable}__") for name in os.environ):
+        return f"{variable}: "
     if tree is None:
         return ""
     _, place, _ = find(tree, path)

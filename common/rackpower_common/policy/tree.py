@@ -29,6 +29,7 @@ from rackpower_common.policy.problems import Findings, Place
 from rackpower_common.quantity import quoted
 
 MAX_FILE_BYTES: Final = 1024 * 1024
+POLICY_HINT: Final = "a policy starts with `version: 1`"
 """One file, and all files of a policy together: what one message on the wire may carry."""
 MAX_DEPTH: Final = 16
 MAX_VALUES: Final = 200_000
@@ -82,13 +83,17 @@ class _StopReadingError(Exception):
     """The file cannot be read further; the problem is noted."""
 
 
-def parse(file: str, content: bytes, findings: Findings) -> Mapping | None:
+def parse(
+    file: str, content: bytes, findings: Findings, what: str = "a policy", hint: str = POLICY_HINT
+) -> Mapping | None:
     """Read one YAML file.
 
     Args:
         file: Its name, for problems.
         content: Its bytes.
         findings: Where problems go.
+        what: What the file should hold, for problems.
+        hint: How such a file begins.
 
     Returns:
         The top-level mapping, None when there is none; duplicate keys and the like are noted and the rest is read.
@@ -97,7 +102,7 @@ def parse(file: str, content: bytes, findings: Findings) -> Mapping | None:
     if text is None:
         return None
     try:
-        return _Composer(file, text, findings).document()
+        return _Composer(file, text, findings, what, hint).document()
     except _StopReadingError:
         return None
     except MarkedYAMLError as error:
@@ -165,7 +170,7 @@ def _decode(file: str, content: bytes, findings: Findings) -> str | None:
         findings.error(place, f"the file is not UTF-8: byte 0x{content[error.start]:02x}", hint)
         return None
     if not text.strip():
-        findings.error(Place(file, 1, 1), "the file is empty", "a policy starts with `version: 1`")
+        findings.error(Place(file, 1, 1), "the file is empty", POLICY_HINT)
         return None
     return text
 
@@ -177,6 +182,8 @@ class _Composer:
     file: str
     text: str
     findings: Findings
+    what: str
+    hint: str
     anchors: dict[str, tuple[Tree, int, int]] = field(default_factory=dict)
     values: int = 0
     events: Iterator[Event] = field(init=False)
@@ -197,10 +204,10 @@ class _Composer:
         if isinstance(root, Mapping):
             return root
         if root is None or (isinstance(root, Scalar) and root.value is None):
-            self._stop(Place(self.file, 1, 1), "the file is empty", "a policy starts with `version: 1`")
+            self._stop(Place(self.file, 1, 1), "the file is empty", self.hint)
         elif root is not None:
-            hint = "a policy starts with `version: 1`"
-            self._stop(root.place, f"a policy is a mapping of keys to values, this is {describe(root)}", hint)
+            words = f"{self.what} is a mapping of keys to values, this is {describe(root)}"
+            self._stop(root.place, words, self.hint)
         return None
 
     def _tree(self, event: Event, depth: int) -> Tree:
