@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.lease_node import DEFAULT_W, MIN_W, LeaseNode, device, grant
 
 from rackpower_agent.lease.events import DeviceBack, Reported, Tick, Welcomed, WriteCap
 from rackpower_common.model.identity import GpuId, Term
 from rackpower_common.model.messages import WriteFailure
+from support.lease_node import DEFAULT_W, MIN_W, LeaseNode, device, grant
 
 NAMES = ("GPU-0", "GPU-1")
 GPUS = st.sampled_from(NAMES)
@@ -44,9 +44,9 @@ class Lease(RuleBasedStateMachine):
         self.node = LeaseNode(*(device(name) for name in NAMES))
         self.delivered: dict[tuple[str, int], Delivered] = {}
         self.highest: Term | None = None
-        self.sequence = {name: 0 for name in NAMES}
-        self.applied = {name: 0 for name in NAMES}
-        self.since = {name: 0 for name in NAMES}
+        self.sequence = dict.fromkeys(NAMES, 0)
+        self.applied = dict.fromkeys(NAMES, 0)
+        self.since = dict.fromkeys(NAMES, 0)
         self.hung: set[str] = set()
         self.checked = 0
         self.zombie = False
@@ -68,7 +68,12 @@ class Lease(RuleBasedStateMachine):
         self.node.feed(Welcomed(offered))
 
     @rule(
-        name=GPUS, cap_w=CAPS_W, fallback_w=CAPS_W, lease_s=LEASES_S, by=TERMS, jump=st.sampled_from([-1, 0, 1, 1, 1, 3])
+        name=GPUS,
+        cap_w=CAPS_W,
+        fallback_w=CAPS_W,
+        lease_s=LEASES_S,
+        by=TERMS,
+        jump=st.sampled_from([-1, 0, 1, 1, 1, 3]),
     )
     def grant(self, name: str, cap_w: int, fallback_w: int, lease_s: float, by: Term, jump: int) -> None:
         """Deliver a grant, new or old, by whichever controller."""
@@ -181,9 +186,7 @@ class Lease(RuleBasedStateMachine):
         """Tell whether the disk knows of every call under way."""
         disk = self.node.disk
         known = {record.gpu: {write.cap_w for write in record.writes} for record in disk.gpus} if disk else {}
-        return all(
-            write.cap_w in known.get(GpuId(name), set()) for name in NAMES for write in self.under_way(name)
-        )
+        return all(write.cap_w in known.get(GpuId(name), set()) for name in NAMES for write in self.under_way(name))
 
     def forget(self) -> None:
         """Bring the reference down to what the disk can know: terms, sequences and lease ends."""
@@ -245,7 +248,9 @@ class Lease(RuleBasedStateMachine):
         for record in self.node.disk.gpus:
             known = self.delivered.get((str(record.gpu), record.sequence))
             if known is not None and record.deadline_s is not None and known.boot == self.node.boot_id:
-                assert record.deadline_s <= known.deadline_s + 1e-9 or self.node.saving is not None or self.node.disk_full
+                assert (
+                    record.deadline_s <= known.deadline_s + 1e-9 or self.node.saving is not None or self.node.disk_full
+                )
 
     @invariant()
     def the_highest_term_reported_is_on_the_disk(self) -> None:

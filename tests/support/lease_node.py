@@ -56,7 +56,7 @@ def grant(sequence: int, cap_w: int, *, fallback_w: int = 300, lease_s: float = 
 
 @dataclass
 class Driver:
-    """The truth of one GPU: what was asked for, and the limit that a BMC sets above us; `history` is all it ever held."""
+    """The truth of one GPU: what was asked for, and the limit that a BMC sets above us; `history` is all it held."""
 
     requested_w: int = DEFAULT_W
     bmc_w: int = 10_000

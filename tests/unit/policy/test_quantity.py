@@ -58,10 +58,10 @@ def test_power_is_read_exactly(text: str, power_w: Fraction) -> None:
         ("", "a power is missing here", "write a number and a unit, `450 W` for instance"),
         ("99999999 MW", "`99999999 MW` is more than 10,000 MW", "check the unit"),
         ("٣ W", "`٣ W` is not a power", "write a number and a unit, `450 W` for instance"),
-        ("10 kVA", "`10 kVA` is not a power: unit `kVA` is unknown", "limits are real power: multiply by the power "
-         "factor and write `kW`"),
-        ("32 A", "`32 A` is not a power: unit `A` is unknown", "multiply by the voltage (and 1.73 for three phases) "
-         "and write `kW`"),
+        ("10 kVA", "`10 kVA` is not a power: unit `kVA` is unknown", ("limits are real power: multiply by the power "
+         "factor and write `kW`")),
+        ("32 A", "`32 A` is not a power: unit `A` is unknown", ("multiply by the voltage (and 1.73 for three phases) "
+         "and write `kW`")),
     ],
 )  # fmt: skip
 def test_wrong_power_is_refused_with_advice(text: str, message: str, hint: str) -> None:
