@@ -279,7 +279,6 @@ class Lease(RuleBasedStateMachine):
         for name in NAMES:
             fallbacks_w = [grant.fallback_w for (gpu, _), grant in self.delivered.items() if gpu == name]
             assert node.cap_w(name) <= max([MIN_W, *fallbacks_w])
-            self.shown[name].add(node.cap_w(name))
         assert node.keeper.ready()
 
 

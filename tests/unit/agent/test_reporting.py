@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rackpower_agent.devices.base import Sample
 from rackpower_agent.devices.worker import Sampled
 from rackpower_agent.meters.base import MeterReading
@@ -36,8 +34,8 @@ def node() -> LeaseNode:
 
 def sampled(made: LeaseNode, age_s: float = 0.0, **changes: object) -> Sampled:
     """Return a sample whose call returned `age_s` ago."""
-    fresh = Sampled(SAMPLE, made.now_s - age_s, 455, "", 0, 10, 0.001)
-    return replace(fresh, **changes)  # type: ignore[arg-type]
+    fresh = Sampled(SAMPLE.power, SAMPLE, made.now_s - age_s, 455, "", 0, 10, 0.001)
+    return fresh._replace(**changes)
 
 
 def line(made: LeaseNode, one: Sampled, *, hung: bool = False) -> GpuReport:

@@ -163,11 +163,11 @@ def test_the_highest_instant_power_lasts_until_it_is_taken() -> None:
     with working(gpu, HandClock(), Heard()) as worker:
         wait_until(lambda: worker.peek().samples, within_s=PATIENCE_S, what="the first sample")
         gpu.power = PowerReading(average_w=400, instant_w=100)
-        worker._sample()
+        worker._sample(0.0)
         assert worker.peek().highest_instant_w == 900
         assert worker.take().highest_instant_w == 900
         assert worker.take().highest_instant_w is None
-        worker._sample()
+        worker._sample(0.0)
         assert worker.take().highest_instant_w == 100
 
 
@@ -176,7 +176,7 @@ def test_power_is_read_at_every_turn_and_the_rest_at_every_tenth() -> None:
     gpu = FakeGpu()
     worker = DeviceWorker(gpu, HandClock(), Heard(), NEVER_S)
     for _ in range(2 * SAMPLES_PER_DETAIL):
-        worker._sample()
+        worker._sample(0.0)
     assert (gpu.samples, gpu.power_reads) == (2, 2 * SAMPLES_PER_DETAIL)
 
 
@@ -184,9 +184,9 @@ def test_a_failed_sample_keeps_the_last_one_with_its_time_and_says_why() -> None
     """Old values stay old: they are not made new by a failure."""
     gpu, clock = FakeGpu(), HandClock(10.0)
     worker = DeviceWorker(gpu, clock, Heard(), NEVER_S)
-    worker._sample()
+    worker._sample(0.0)
     clock.at_s, gpu.fails = 11.0, refused("sensor gone")
-    worker._sample()
+    worker._sample(0.0)
     now = worker.peek()
     assert now.sample is not None
     assert (now.at_s, now.error, now.errors, now.samples) == (10.0, "sensor gone", 1, 2)
