@@ -11,7 +11,7 @@ from rackpower_agent.devices.worker import DeviceWorker
 from rackpower_agent.dialling import Standing
 from rackpower_agent.facts import SourceHealth
 from rackpower_agent.lease.keeper import LeaseKeeper
-from rackpower_agent.reporting import STALE_S
+from rackpower_agent.reporting import SENSORS_STALE_S, STALE_S
 from rackpower_common.clock import Clock
 from rackpower_common.model.identity import GpuId
 
@@ -100,11 +100,12 @@ class AgentCollector(Collector):
         now_s = self._clock.now_s()
         for worker in self._workers.values():
             sampled, names = worker.peek(), self._names(worker)
-            sample = sampled.sample
-            if sample is None or now_s - sampled.at_s > STALE_S:  # no value is better than an old one
+            sample, reading = sampled.sample, sampled.power
+            # No value is better than an old one.
+            if reading is not None and reading.average_w is not None and now_s - sampled.at_s <= STALE_S:
+                power.add_metric(names, reading.average_w)
+            if sample is None or now_s - sampled.sample_at_s > SENSORS_STALE_S:
                 continue
-            if sample.power.average_w is not None:
-                power.add_metric(names, sample.power.average_w)
             if sample.energy_j is not None:
                 energy.add_metric(names, sample.energy_j)
             if sample.temperatures.core_c is not None:

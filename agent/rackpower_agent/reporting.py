@@ -15,7 +15,10 @@ from rackpower_common.model.identity import GpuId, NodeName
 from rackpower_common.model.messages import PROTOCOL_VERSION, GpuReport, Hello, Report
 
 STALE_S: Final = 2.0
-"""An older sample says nothing about now: the sampling period is 0.1 s."""
+"""An older reading of the power says nothing about now: the sampling period is 0.1 s."""
+
+SENSORS_STALE_S: Final = 5.0
+"""Older readings of all else say nothing about now: they are made once a second."""
 
 
 def build_hello(
@@ -86,14 +89,16 @@ def _line(keeper: LeaseKeeper, gpu: GpuId, sampled: Sampled, hung: bool, now_s: 
             health=Health.QUARANTINED,
             health_detail=trouble or "a driver call has not returned",
         )
-    sample = sampled.sample
-    if sample is None or now_s - sampled.at_s > STALE_S:
+    sample, power = sampled.sample, sampled.power
+    if sample is None or power is None or now_s - sampled.at_s > STALE_S:
         cause = NoData.READ_FAILED if sampled.error else NoData.STALE
         words = trouble or sampled.error
         return replace(line, power=PowerReading(no_data=cause), health=Health.DEGRADED, health_detail=words)
-    power = replace(sample.power, age_s=sample.power.age_s + now_s - sampled.at_s)
-    if sampled.highest_instant_w is not None:
-        power = replace(power, instant_w=sampled.highest_instant_w)
+    highest_w = sampled.highest_instant_w if sampled.highest_instant_w is not None else power.instant_w
+    power = replace(power, age_s=power.age_s + now_s - sampled.at_s, instant_w=highest_w)
+    if now_s - sampled.sample_at_s > SENSORS_STALE_S:
+        words = trouble or f"its other sensors were last read {now_s - sampled.sample_at_s:.0f} s ago"
+        return replace(line, power=power, health=Health.DEGRADED, health_detail=words)
     return replace(
         line,
         power=power,

@@ -10,8 +10,8 @@ import heapq
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from rackpower_agent.devices.base import DeviceError, Gpu, Sample
 from rackpower_agent.lease.events import (
@@ -24,7 +24,7 @@ from rackpower_agent.lease.events import (
     WriteReturned,
 )
 from rackpower_common.clock import Clock
-from rackpower_common.model.device import Device
+from rackpower_common.model.device import Device, PowerReading
 from rackpower_common.model.identity import GpuId
 from rackpower_common.model.messages import WriteFailure
 
@@ -48,12 +48,17 @@ class _Job:
     number: int = field(compare=False, default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """The newest sample, when its call returned, and the highest instant power since it was last taken away."""
+class Sampled(NamedTuple):
+    """What sensors showed last. A tuple, since one is made at every reading.
 
+    `power` is the newest reading of the power, `sample` of all else, `at_s` and `sample_at_s` when the calls that
+    brought them returned, `highest_instant_w` the highest since it was last taken away.
+    """
+
+    power: PowerReading | None
     sample: Sample | None
     at_s: float
+    sample_at_s: float
     highest_instant_w: int | None
     error: str
     errors: int
@@ -61,7 +66,7 @@ class Sampled:
     duration_s: float
 
 
-_NOTHING: Final = Sampled(None, 0.0, None, "not sampled yet", 0, 0, 0.0)
+_NOTHING: Final = Sampled(None, None, 0.0, 0.0, None, "not sampled yet", 0, 0, 0.0)
 
 
 class DeviceWorker:
@@ -87,6 +92,7 @@ class DeviceWorker:
         self._call: tuple[float, _Job | None] | None = None
         self._told_late = False
         self._sampled = _NOTHING
+        self._sampled_s = 0.0
         self._lock = threading.Lock()
         self._reading = False
         name = gpu.device.gpu[-8:]
@@ -131,9 +137,7 @@ class DeviceWorker:
         """Return the newest sample; the highest instant power counts anew from here."""
         with self._lock:
             taken = self._sampled
-            self._sampled = Sampled(
-                taken.sample, taken.at_s, None, taken.error, taken.errors, taken.samples, taken.duration_s
-            )
+            self._sampled = taken._replace(highest_instant_w=None)
         return taken
 
     def peek(self) -> Sampled:
@@ -159,28 +163,31 @@ class DeviceWorker:
         self._wake.put(None)
 
     def _run(self) -> None:
-        due_s = self._clock.now_s()
+        now_s = due_s = self._clock.now_s()
         while True:
             try:
-                self._wake.get(timeout=max(0.0, due_s - self._clock.now_s()))
+                self._wake.get(timeout=max(0.0, due_s - now_s))
             except queue.Empty:
                 self._timed(None, self._sample)
-                due_s = max(due_s + self._period_s, self._clock.now_s())
+                now_s = self._sampled_s
+                due_s = max(due_s + self._period_s, now_s)
                 continue
+            now_s = self._clock.now_s()
             with self._lock:
                 job = heapq.heappop(self._jobs)
             if job.urgency == _STOP:
                 return
             if job.urgency == _WRITE:
-                self._timed(job, lambda job=job: self._write(job))  # type: ignore[misc]
+                self._timed(job, lambda _, job=job: self._write(job))  # type: ignore[misc]
             else:
                 self._timed(job, self._read)
 
-    def _timed(self, job: _Job | None, call: Callable[[], Event | None]) -> None:
+    def _timed(self, job: _Job | None, call: Callable[[float], Event | None]) -> None:
+        """Make a call, which is told when it began, and post what came of it."""
         began_s = self._clock.now_s()
         with self._lock:
             self._call = (began_s, job)
-        event = call()
+        event = call(began_s)
         with self._lock:
             self._call = None
             was_late, self._told_late = self._told_late, False
@@ -198,45 +205,46 @@ class DeviceWorker:
             return WriteReturned(self.gpu, job.number, WriteFailure.UNKNOWN, f"{type(error).__name__}: {error}")
         return WriteReturned(self.gpu, job.number)
 
-    def _read(self) -> Event:
+    def _read(self, began_s: float) -> Event:
         with self._lock:
             self._reading = False
-        started_s = self._clock.now_s()
         try:
             caps = self._gpu.read_cap()
         except DeviceError as error:
             return CapReadFailed(self.gpu, error.reason, str(error))
         except Exception as error:  # noqa: BLE001 - a vendor library may raise anything
             return CapReadFailed(self.gpu, WriteFailure.UNKNOWN, f"{type(error).__name__}: {error}")
-        return CapRead(self.gpu, caps.requested_w, caps.enforced_w, started_s)
+        return CapRead(self.gpu, caps.requested_w, caps.enforced_w, began_s)
 
-    def _sample(self) -> None:
+    def _sample(self, began_s: float) -> None:
         """Read the power; with every tenth reading all else too."""
-        began_s = self._clock.now_s()
         old = self._sampled
-        sample, power, words = None, None, ""
+        sample, power, words = old.sample, None, ""
         try:
-            if old.samples % SAMPLES_PER_DETAIL == 0 or old.sample is None:
+            if sample is None or old.samples % SAMPLES_PER_DETAIL == 0:
                 sample = self._gpu.sample()
                 power = sample.power
             else:
                 power = self._gpu.read_power()
-                sample = replace(old.sample, power=power)
         except DeviceError as error:
             words = str(error)
         except Exception as error:  # noqa: BLE001 - a vendor library may raise anything
             words = f"{type(error).__name__}: {error}"
-        now_s = self._clock.now_s()
+        self._sampled_s = now_s = self._clock.now_s()
         instant_w = power.instant_w if power is not None else None
         with self._lock:
             old = self._sampled
-            seen = [watts for watts in (old.highest_instant_w, instant_w) if watts is not None]
+            highest_w = old.highest_instant_w
+            if instant_w is not None and (highest_w is None or instant_w > highest_w):
+                highest_w = instant_w
             self._sampled = Sampled(
-                sample=sample if sample is not None else old.sample,
-                at_s=now_s if sample is not None else old.at_s,
-                highest_instant_w=max(seen, default=None),
-                error=words,
-                errors=old.errors + bool(words),
-                samples=old.samples + 1,
-                duration_s=now_s - began_s,
+                power if power is not None else old.power,
+                sample,
+                now_s if power is not None else old.at_s,
+                now_s if sample is not old.sample else old.sample_at_s,
+                highest_w,
+                words,
+                old.errors + bool(words),
+                old.samples + 1,
+                now_s - began_s,
             )

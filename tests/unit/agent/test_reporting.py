@@ -5,7 +5,7 @@ from __future__ import annotations
 from rackpower_agent.devices.base import Sample
 from rackpower_agent.devices.worker import Sampled
 from rackpower_agent.meters.base import MeterReading
-from rackpower_agent.reporting import STALE_S, build_hello, build_report
+from rackpower_agent.reporting import SENSORS_STALE_S, STALE_S, build_hello, build_report
 from rackpower_common.model.device import Health, LimitReason, NoData, PowerReading, Temperatures, Workload
 from rackpower_common.model.identity import GpuId, NodeName
 from rackpower_common.model.messages import PROTOCOL_VERSION, GpuReport
@@ -32,10 +32,10 @@ def node() -> LeaseNode:
     return made
 
 
-def sampled(made: LeaseNode, age_s: float = 0.0, **changes: object) -> Sampled:
+def sampled(made: LeaseNode, age_s: float = 0.0, sample: Sample | None = SAMPLE, error: str = "") -> Sampled:
     """Return a sample whose call returned `age_s` ago."""
-    fresh = Sampled(SAMPLE.power, SAMPLE, made.now_s - age_s, 455, "", 0, 10, 0.001)
-    return fresh._replace(**changes)
+    at_s, power = made.now_s - age_s, sample.power if sample is not None else None
+    return Sampled(power, sample, at_s, at_s, 455, error, 0, 10, 0.001)
 
 
 def line(made: LeaseNode, one: Sampled, *, hung: bool = False) -> GpuReport:
@@ -63,6 +63,16 @@ def test_a_sample_that_is_too_old_is_no_reading() -> None:
     assert (stale.energy_j, stale.health, stale.holding.enforced_w) == (None, Health.DEGRADED, 500)
     failed = line(made, sampled(made, age_s=STALE_S + 0.1, error="sensor gone"))
     assert (failed.power.no_data, failed.health_detail) == (NoData.READ_FAILED, "sensor gone")
+
+
+def test_power_that_reads_well_makes_no_old_temperature_new() -> None:
+    """Where only the power still reads, the rest is unknown and the GPU degraded."""
+    made = node()
+    one = sampled(made)._replace(sample_at_s=made.now_s - SENSORS_STALE_S - 1)
+    told = line(made, one)
+    assert (told.power.average_w, told.energy_j, told.temperatures) == (400, None, Temperatures())
+    assert (told.health, told.limit_reason) == (Health.DEGRADED, LimitReason.UNKNOWN)
+    assert told.health_detail == "its other sensors were last read 6 s ago"
 
 
 def test_a_gpu_that_was_never_sampled_has_no_reading() -> None:
