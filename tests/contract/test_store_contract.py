@@ -55,8 +55,9 @@ def test_terms_taken_at_once_are_never_equal(site: StoreSite) -> None:
 
     async def body() -> None:
         async with opened(site.address) as store:
-            takers = [store.take_term("i1", above=0, ttl_s=5, leader="") for _ in range(20)]
-            numbers = [term.number for term in await asyncio.gather(*takers)]
+            async with asyncio.TaskGroup() as group:
+                takers = [group.create_task(store.take_term("i1", above=0, ttl_s=5, leader="")) for _ in range(20)]
+            numbers = [taker.result().number for taker in takers]
             assert sorted(numbers) == list(range(1, 21))
 
     run(body())

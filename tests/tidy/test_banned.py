@@ -50,7 +50,7 @@ CORE: Final = Path("controller/rackpower_controller/core")
 # What the core may import: our words, numpy, and the parts of the standard library that can do no I/O.
 CORE_MAY_IMPORT: Final = (
     "__future__", "bisect", "collections", "dataclasses", "enum", "fnmatch", "fractions", "functools", "hashlib",
-    "heapq", "itertools", "math", "numpy", "operator", "rackpower_common", "rackpower_controller.core", "types",
+    "heapq", "itertools", "json", "math", "numpy", "operator", "rackpower_common", "rackpower_controller.core", "types",
     "typing",
 )  # fmt: skip
 CORE_MAY_NOT_IMPORT: Final = ("rackpower_common.wire", "rackpower_common.clock", "rackpower_common.logs")

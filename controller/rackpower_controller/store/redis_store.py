@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -15,6 +14,7 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
+from rackpower_common.clock import BootClock
 from rackpower_common.model.identity import GpuId, NodeName, Revision, Term
 from rackpower_controller.store import scripts
 from rackpower_controller.store.address import Direct, Embedded, Sentinels, StoreAddress, parse_address
@@ -90,7 +90,7 @@ class RedisStore:
     async def take_term(self, instance: str, *, above: int, ttl_s: float, leader: str) -> Term:
         """Take the lead and a new term. The owner of an embedded folder waits for no dead predecessor's lead."""
         steal = "1" if self._server is not None else "0"
-        arguments = (instance, above, round(ttl_s * 1000), leader, f"{time.time():.3f}", steal)
+        arguments = (instance, above, round(ttl_s * 1000), leader, f"{BootClock().unix_s():.3f}", steal)
         answer = await self._script(scripts.TAKE_TERM, ("term", "leader"), *arguments)
         if answer[0] == "busy":
             remaining_s = max(int(answer[3]), 0) / 1000
