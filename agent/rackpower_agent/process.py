@@ -199,7 +199,7 @@ class Process:
             if status != told:
                 self._notifier.status(status)
                 told = status
-            await asyncio.sleep(STATUS_S)
+            await asyncio.sleep(min(STATUS_S, self._notifier.feed_period_s or STATUS_S))
 
     def _serve_metrics(self, workers: dict[GpuId, DeviceWorker], holder: LeaseHolder, dialler: Dialler) -> None:
         """Serve Prometheus.
