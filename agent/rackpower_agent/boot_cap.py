@@ -15,6 +15,9 @@ from rackpower_common.model.device import CapControl
 DEADLINE_S: Final = 30.0
 """A driver that has not set a cap after so long may never do."""
 
+SETTLE_S: Final = 5.0
+"""A draw follows its cap within 1 to 4 s: work that starts sooner rides down from the default cap."""
+
 LOOK_AGAIN_S: Final = 1.0
 """How often a driver that is not there is looked for again."""
 
@@ -79,6 +82,11 @@ def cap_all(gpus: Iterable[Gpu], clock: Clock, deadline_s: float = DEADLINE_S) -
         thread.join(max(0.0, ends_s - clock.now_s()))
     finished = dict(done)
     return tuple(finished.get(gpu.device.gpu) or _hung(gpu, deadline_s) for gpu in gpus)
+
+
+def wait_until_settled(seconds: float = SETTLE_S) -> None:
+    """Wait until the caps are at work: only then the unit counts as started, and work begins."""
+    threading.Event().wait(seconds)
 
 
 def list_patiently(

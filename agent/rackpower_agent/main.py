@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rackpower_agent.boot_cap import cap_all, list_patiently
+from rackpower_agent.boot_cap import cap_all, list_patiently, wait_until_settled
 from rackpower_agent.devices.registry import DEVICES, METERS, WORKLOADS, PluginError, load_plugin
 from rackpower_agent.hardware import Backends
 from rackpower_agent.process import Process
@@ -75,7 +75,8 @@ def _boot_cap(settings: AgentSettings, wait_s: float) -> int:
     hardware = list_patiently(Backends(settings.devices).open, clock, wait_s, lambda words: print(words, flush=True))
     capped = cap_all(hardware.gpus, clock)
     for one in capped:
-        print(one.words, file=sys.stderr if one.failure else sys.stdout)
+        print(one.words, file=sys.stderr if one.failure else sys.stdout, flush=True)
+    wait_until_settled()
     if not hardware.complete:
         print(f"not every GPU could be listed: {hardware.detail}", file=sys.stderr)
     return FAILED if any(one.failure for one in capped) or not hardware.complete else FINE

@@ -19,6 +19,8 @@ from rackpower_ctl.errors import CtlError
 from rackpower_ctl.follower import Follower, Seen
 from rackpower_sim.shared_state import SharedStateError, boot_clock_s
 
+BOOT_SETTLE_S: Final = 5.0
+"""As long as `rackpower-agent boot-cap` waits: a draw follows its cap within 1 to 4 s."""
 LOOK_S: Final = 0.2
 """Between two beats; every step of the hardware is read all the same, 20 a second."""
 CONTROLLER: Final = "controller"
@@ -49,6 +51,7 @@ class Loop:
     limits: Limits
     show: Show
     served: set[str] = field(default_factory=set)
+    capped_since_s: dict[str, float] = field(default_factory=dict)
     until_s: float | None = None
     limits_changed: bool = False
     _starting: bool = True
@@ -138,6 +141,9 @@ class Loop:
             self.show.say(f"a controller is back: pid {self.controllers.pid}")
 
     def _serve(self, capped: set[str]) -> None:
+        """Start a node's servers once its boot caps are at work, as units after rackpower-boot-cap.service do."""
+        now_s = time.monotonic()
         for node in capped - self.served:
-            self.meter.start_servers(node)
-            self.served.add(node)
+            if now_s - self.capped_since_s.setdefault(node, now_s) >= BOOT_SETTLE_S:
+                self.meter.start_servers(node)
+                self.served.add(node)
