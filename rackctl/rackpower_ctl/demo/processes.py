@@ -62,13 +62,14 @@ class Processes:
 
     def __enter__(self) -> Self:
         self._logs.mkdir(parents=True, exist_ok=True)
-        self._guardian = subprocess.Popen(
-            [sys.executable, "-m", "rackpower_ctl.demo.guardian"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=(self._logs / "guardian.log").open("wb"),
-            start_new_session=True,
-        )
+        with (self._logs / "guardian.log").open("wb") as log:
+            self._guardian = subprocess.Popen(
+                [sys.executable, "-m", "rackpower_ctl.demo.guardian"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,
+            )
         return self
 
     def __exit__(
