@@ -14,7 +14,7 @@ from rackpower_agent.journal import Journal
 from rackpower_agent.lease.events import Event
 from rackpower_agent.lease.memory import JournalImage, Memory
 from rackpower_agent.reporting import build_hello, build_report
-from rackpower_common.clock import BootClock
+from rackpower_common.clock import BootClock, Clock
 from rackpower_common.model.identity import GpuId, NodeName
 from rackpower_common.model.messages import Hello, Report
 from support.gpu_fake import FakeGpu, Gate
@@ -47,7 +47,7 @@ class Held:
     holder: LeaseHolder
     gpus: list[FakeGpu]
     journal: SlowJournal
-    clock: BootClock
+    clock: Clock
 
     def hello(self) -> Hello:
         """Return the agent's first message."""
@@ -64,7 +64,7 @@ class Held:
 
 
 @asynccontextmanager
-async def held(folder: Path, *gpus: FakeGpu, boot_id: str = "boot-1") -> AsyncIterator[Held]:
+async def held(folder: Path, *gpus: FakeGpu, clock: Clock | None = None) -> AsyncIterator[Held]:
     """Hold GPUs; the test runs `holder.run()` itself where time matters. Threads end with it."""
     loop = asyncio.get_running_loop()
     journal = SlowJournal(folder)
@@ -74,10 +74,10 @@ async def held(folder: Path, *gpus: FakeGpu, boot_id: str = "boot-1") -> AsyncIt
     def post(event: Event) -> None:
         loop.call_soon_threadsafe(lambda: holders[0].handle(event))
 
-    clock = BootClock()
+    clock = clock or BootClock()
     mine = list(gpus) or [FakeGpu()]
     workers = {GpuId(gpu.device.gpu): DeviceWorker(gpu, clock, post, SAMPLING_NEVER_S) for gpu in mine}
-    holder = LeaseHolder(workers, journal, memory, boot_id, clock)
+    holder = LeaseHolder(workers, journal, memory, "boot-1", clock)
     holders.append(holder)
     for worker in workers.values():
         worker.start()

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from rackpower_agent import holder as holder_module
+from rackpower_agent.holder import CLOSE_S, TICK_S
 from rackpower_agent.journal import decode
-from rackpower_agent.lease.events import BatchReceived, Welcomed
+from rackpower_agent.lease.events import BatchReceived, Tick, Welcomed
 from rackpower_common.errors import InvariantError
 from rackpower_common.model.identity import GpuId, Term
 from rackpower_common.model.messages import GrantBatch, Renewal, WriteError
 from rackpower_common.tasks import beside
-from support.gpu_fake import FakeGpu
+from support.gpu_fake import FakeGpu, HandClock
 from support.held import Held, held
 from support.lease_node import device, grant
 from support.link_fake import PATIENCE_S
@@ -43,8 +43,24 @@ async def test_a_first_start_lowers_every_gpu_to_its_minimum(tmp_path: Path) -> 
         assert node.holder.keeper.ready()
 
 
-async def test_a_lease_ends_at_its_end_not_at_the_next_tick(tmp_path: Path) -> None:
-    """The fallback is asked for within a few milliseconds of the lease's end."""
+async def test_a_lease_that_ends_before_the_next_tick_wakes_its_keeper(tmp_path: Path) -> None:
+    """Lease ends are not kept to a tick's grain; a lease that has ended wakes nobody any more."""
+    clock = HandClock()
+    async with held(tmp_path, clock=clock) as node:
+        await beside(node.holder.run(), stands(node, 200))
+        node.holder.handle(BatchReceived(GrantBatch(TERM, (grant(1, 600, lease_s=15.0),))))
+        await beside(node.holder.run(), stands(node, 600))
+        waits_s = []
+        for at_s in (105.0, 114.9, 115.0):
+            clock.at_s = at_s
+            waits_s.append(node.holder._until_next_tick_s())
+        assert waits_s == pytest.approx([TICK_S, 0.1, 0.0])
+        node.holder.handle(Tick())
+        assert node.holder._until_next_tick_s() == TICK_S
+
+
+async def test_a_lease_without_renewals_ends_in_the_fallback(tmp_path: Path) -> None:
+    """Alone, and not before its end."""
     async with held(tmp_path) as node:
         await beside(node.holder.run(), lease_of(node, 0.6))
 
@@ -61,7 +77,7 @@ async def lease_of(node: Held, lease_s: float) -> None:
         within_s=PATIENCE_S,
         what="the lease's end",
     )
-    assert lease_s <= node.clock.now_s() - granted_s < lease_s + 0.15
+    assert node.clock.now_s() - granted_s >= lease_s
     await stands(node, 300)
 
 
@@ -97,7 +113,7 @@ async def test_a_disk_that_hangs_is_a_full_one_and_holds_up_neither_lowers_nor_t
         await beside(node.holder.run(), stands(node, 200))
         began_s = node.clock.now_s()
         await node.holder.close()
-        assert node.clock.now_s() - began_s < holder_module.CLOSE_S + 1.0
+        assert node.clock.now_s() - began_s < CLOSE_S + 1.0
         node.journal.disk.open()
 
 
