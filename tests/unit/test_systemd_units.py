@@ -12,6 +12,7 @@ from typing import Final
 
 import pytest
 
+from rackpower_agent.boot_cap import DEADLINE_S, SETTLE_S
 from rackpower_agent.settings import DEFAULT_FILE as AGENT_FILE
 from rackpower_agent.settings import AgentSettings
 from rackpower_common.model.policy import Timing
@@ -119,7 +120,7 @@ def test_the_boot_cap_holds_from_before_work_until_shutdown() -> None:
     assert {f"{name}.service" for name in WORKLOADS} <= set(sections["Unit"]["Before"].split())
     assert sections["Unit"]["RefuseManualStop"] == "yes"
     waits_s = seconds(sections["Service"]["ExecStart"].split()[-1])
-    assert waits_s < seconds(sections["Service"]["TimeoutStartSec"])
+    assert waits_s + DEADLINE_S + SETTLE_S < seconds(sections["Service"]["TimeoutStartSec"])
 
 
 @pytest.mark.parametrize("name", [BOOT_CAP, "rackpower-agent.service"])
