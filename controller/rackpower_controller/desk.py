@@ -61,7 +61,7 @@ class ControllerDesk:
             decision=None,
             decide=self._controller.durations,
             plans=self._planner.durations,
-            store_detail="the store has not been reached yet",
+            store_detail=self._reign.detail or "it has not been reached yet",
             sentence="Starting: nothing was decided yet.",
             controller_version=self._version,
             notices=self._policies.notices,

@@ -29,9 +29,6 @@ BATCH_LIMIT = 100
 FOLLOWER_BACKLOG_LIMIT = 256
 """Events that wait for a follower at most; beyond, it misses the oldest."""
 
-FOLLOWERS_LIMIT = 64
-"""Followers at the same time."""
-
 REPEAT_S = 3.0
 """A condition that is told again within so many seconds is the same one, still going on."""
 
@@ -93,13 +90,14 @@ class EventLog:
                     yield record
 
     async def recall(self) -> None:
-        """Put the store's newest events before ours; nothing happens when the store fails."""
+        """Take the store's newest events in among ours, by time; nothing happens when the store fails."""
         with contextlib.suppress(StoreError):
+            stored = await self._store.events(PAST_LIMIT)
             known = {record.id for record in self._past}
-            older = [record for record in await self._store.events(PAST_LIMIT) if record.id not in known]
-            ours = list(self._past)
+            both = [*self._past, *(record for record in stored if record.id not in known)]
+            both.sort(key=lambda record: record.unix_s)  # stable: those of one instant keep their order
             self._past.clear()
-            self._past.extend([*older, *ours])
+            self._past.extend(both)
 
     async def write(self) -> None:
         """Write events to the store as they come, for ever; keeps trying while it fails."""

@@ -54,7 +54,7 @@ def _check(settings: ControllerSettings) -> int:
     source = PolicySource(settings.policy, settings.curves)
     try:
         source.open()
-        loaded = source.read()
+        loaded = source.read_first()
         if settings.tls is not None:
             settings.tls.files().check()
     except PolicyError as error:

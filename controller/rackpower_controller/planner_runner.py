@@ -1,10 +1,16 @@
-"""The planner beside the tick: one thread, the newest question wins, a late answer hurts nobody."""
+"""The planner beside the tick: one thread, the newest question wins, a late answer hurts nobody.
+
+The thread is a daemon: a solver that never returns must not keep the process from ending.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import queue
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from rackpower_common.clock import Clock
 from rackpower_controller.core.decision import Event, Severity
@@ -59,21 +65,20 @@ class PlannerRunner:
 
     async def run(self) -> None:
         """Answer requests for ever."""
-        executor = ThreadPoolExecutor(1, thread_name_prefix="planner")
+        thread = _Thread(self._planner, self._deadline_s)
         try:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
                 request, self._waiting = self._waiting, None
                 if request is not None:
-                    await self._answer(executor, request)
+                    await self._answer(thread, request)
         finally:
-            executor.shutdown(wait=False, cancel_futures=True)
+            thread.end()
 
-    async def _answer(self, executor: ThreadPoolExecutor, request: PlanRequest) -> None:
+    async def _answer(self, thread: _Thread, request: PlanRequest) -> None:
         started_s = self._clock.now_s()
-        loop = asyncio.get_running_loop()
-        answer = loop.run_in_executor(executor, self._planner.plan, request, self._deadline_s)
+        answer = thread.ask(request)
         try:
             while True:
                 done, _ = await asyncio.wait({answer}, timeout=self._hung_s)
@@ -91,3 +96,38 @@ class PlannerRunner:
     def _tell(self, reason: str, message: str) -> None:
         hint = "caps stay where they are, limits are met without it; please report this"
         self._on_event(Event(Severity.ERROR, reason, f"{message}; {hint}"))
+
+
+class _Thread:
+    """One daemon thread that answers one request after the other."""
+
+    def __init__(self, planner: Planner, deadline_s: float) -> None:
+        self._planner = planner
+        self._deadline_s = deadline_s
+        self._loop = asyncio.get_running_loop()
+        self._asked: queue.SimpleQueue[tuple[PlanRequest, asyncio.Future[Plan]] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="planner", daemon=True).start()
+
+    def ask(self, request: PlanRequest) -> asyncio.Future[Plan]:
+        """Return the plan to come."""
+        answer: asyncio.Future[Plan] = self._loop.create_future()
+        self._asked.put((request, answer))
+        return answer
+
+    def end(self) -> None:
+        """Let the thread end after the request under way."""
+        self._asked.put(None)
+
+    def _run(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            request, answer = asked
+            try:
+                plan = self._planner.plan(request, self._deadline_s)
+            except Exception as error:  # noqa: BLE001 - told by the one who asked
+                self._tell(answer, partial(answer.set_exception, error))
+            else:
+                self._tell(answer, partial(answer.set_result, plan))
+
+    def _tell(self, answer: asyncio.Future[Plan], tell: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
+            self._loop.call_soon_threadsafe(lambda: None if answer.done() else tell())

@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 from watchfiles import awatch
 
-from rackpower_common.policy import LoadedPolicy, load, load_files
+from rackpower_common.policy import LoadedPolicy, PolicyError, Severity, judge, load, load_files
 from rackpower_common.policy.curves import CurveShape, load_curves, shapes_for, usable, with_curves
 
 QUIET_S = 1.0
@@ -53,6 +53,18 @@ class PolicySource:
             PolicyError: The policy is wrong; nothing changed.
         """
         return self.bend(load(self.paths))
+
+    def read_first(self) -> LoadedPolicy:
+        """Read and check the files as they are, with nothing in force before them.
+
+        Raises:
+            PolicyError: The policy is wrong, or its wishes do not fit its limits.
+        """
+        loaded = self.read()
+        problems = [problem for problem in judge(loaded, None) if problem.severity is Severity.ERROR]
+        if problems:
+            raise PolicyError(problems)
+        return loaded
 
     def parse(self, files: Sequence[tuple[str, bytes]], author: str) -> LoadedPolicy:
         """Check files that came from elsewhere.

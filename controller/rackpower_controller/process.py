@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 
 import structlog
@@ -15,8 +16,9 @@ from rackpower_common.clock import BootClock
 from rackpower_common.errors import RackpowerError
 from rackpower_common.model.policy import Policy
 from rackpower_common.policy import PolicyError
+from rackpower_common.policy.report import format_problems
 from rackpower_common.systemd import Notifier
-from rackpower_common.tasks import run_until
+from rackpower_common.tasks import Job, run_until, unless
 from rackpower_controller.controller import Controller, Ticked
 from rackpower_controller.desk import ControllerDesk
 from rackpower_controller.events_log import EventLog
@@ -28,7 +30,7 @@ from rackpower_controller.planner.lp import LpPlanner
 from rackpower_controller.planner_runner import PlannerRunner
 from rackpower_controller.policy_desk import PolicyDesk
 from rackpower_controller.policy_source import PolicySource
-from rackpower_controller.reign import Reign
+from rackpower_controller.reign import Begun, Reign
 from rackpower_controller.server import Server
 from rackpower_controller.settings import ControllerSettings
 from rackpower_controller.store.base import StoreError
@@ -36,9 +38,6 @@ from rackpower_controller.store.redis_store import open_store
 
 STORE_RETRY_S = 2.0
 """How often a store that is down at the start is tried again."""
-
-BAD_FILES_PATIENCE_S = 5.0
-"""How long wrong policy files wait for the store, which may know the last good policy."""
 
 GOODBYE_S = 1.0
 """How long goodbyes get to leave."""
@@ -70,8 +69,8 @@ class Process:
         self._store = open_store(settings.store)
         self._events = EventLog(self._store, self._clock)
         self._source = PolicySource(settings.policy, settings.curves)
-        self._policies = PolicyDesk(self._source, self._store, self._inbox, self._clock)
-        self._reign = Reign(self._store, self._clock, settings.advertise or settings.agents)
+        self._reign = Reign(self._store, self._clock, settings.advertise or settings.agents, self._inbox.wake)
+        self._policies = PolicyDesk(self._source, self._store, self._inbox, self._clock, self._reign.lasts)
         self._planner = PlannerRunner(LpPlanner(), self._clock, lambda event: self._events.add([event]))
         self._ticked: asyncio.Queue[Ticked] = asyncio.Queue(1)
         self._stop = asyncio.Event()
@@ -89,11 +88,9 @@ class Process:
         loop.add_signal_handler(signal.SIGHUP, self._hangup)
         try:
             self._source.open()
-            policy = await self._policy_to_show()
-            controller = Controller(
-                policy, self._inbox, self._reign, self._planner, self._events, self._clock, self._version
-            )
-            await self._serve(controller)
+            policy = await unless(self._stop, self._policy_to_show())
+            if policy is not None:
+                await self._serve(policy)
         finally:
             await self._store.close()
         log.info("stopped; every agent keeps its caps and leases")
@@ -105,16 +102,35 @@ class Process:
         self._notifier.ready()
 
     async def _policy_to_show(self) -> Policy:
-        """Return the files' policy; where it is wrong, the last good one if the store soon tells one."""
-        try:
-            return (await asyncio.to_thread(self._source.read)).policy
-        except PolicyError:
-            with suppress(StoreError, TimeoutError):
-                async with asyncio.timeout(BAD_FILES_PATIENCE_S):
-                    await self._store.ensure()
-            return await self._policies.begin()
+        """Return the files' policy; where it is wrong, the last good one that the store knows, once it answers.
 
-    async def _serve(self, controller: Controller) -> None:
+        Raises:
+            PolicyError: The files are wrong and there is no last good policy.
+        """
+        told = ""
+        while True:
+            try:
+                return (await asyncio.to_thread(self._source.read)).policy
+            except PolicyError as error:
+                wrong = error
+            if str(wrong) != told:
+                log.error("the policy files are wrong", problems=format_problems(wrong.problems, ()))
+                told = str(wrong)
+            try:
+                await self._store.ensure()
+                stored = await self._policies.stored()
+            except StoreError as error:
+                log.warning("the last good policy may be in the store, trying again", reason=str(error))
+                await asyncio.sleep(STORE_RETRY_S)
+                continue
+            if stored is None:
+                raise wrong
+            return stored.policy
+
+    async def _serve(self, policy: Policy) -> None:
+        controller = Controller(
+            policy, self._inbox, self._reign, self._planner, self._events, self._clock, self._version
+        )
         nodes = Nodes(self._inbox, self._clock, controller)
         controller.serve(nodes)
         desk = ControllerDesk(
@@ -131,10 +147,10 @@ class Process:
         await server.start()
         try:
             self._serve_metrics(controller, desk)
-            agents, operators = str(server.agent_address), [str(address) for address in server.operator_addresses]
+            agents, operators = str(server.agent_address), [str(one) for one in server.operator_addresses]
             log.info("listening", agents=agents, operators=operators, store=self._store.address, version=self._version)
             self._notifier.ready("listening")
-            await self._work(controller, server)
+            await run_until(self._stop, self._jobs(controller, server))
         finally:
             self._notifier.stopping("saying goodbye")
             controller.leave()
@@ -145,59 +161,48 @@ class Process:
                     await self._events.flush()
 
     def _serve_metrics(self, controller: Controller, desk: ControllerDesk) -> None:
+        """Serve metrics from a daemon thread, which ends with the process."""
         if not self._settings.metrics:
             return
         address = parse_address(self._settings.metrics)
         registry = CollectorRegistry()
-        registry.register(ControllerCollector(desk.status, self._events, self._planner, controller.recorded))
+        registry.register(ControllerCollector(desk.status, controller, self._events, self._planner))
         try:
-            start_http_server(address.port, address.host, registry)
+            server, _ = start_http_server(address.port, address.host, registry)
         except OSError as error:
             hint = "set metrics: to another address, or to '' for none"
-            raise MetricsError(f"cannot serve metrics on {address}: {error.strerror}", hint) from None
+            raise MetricsError(f"cannot serve metrics on {address}: {error.strerror or error}", hint) from None
+        log.info("serving metrics", address=f"{address.host}:{server.server_port}")
 
-    async def _work(self, controller: Controller, server: Server) -> None:
-        """Do everything side by side until a signal; a bug in any part ends the whole, systemd starts it again."""
-        tasks = (
-            self._reign_and_decide(controller),
+    def _jobs(self, controller: Controller, server: Server) -> Iterable[Job]:
+        """Return what runs side by side; a bug in any part ends the whole, and systemd starts it again."""
+        return (
+            controller.run(),
+            self._reign.run(self._begin),
+            self._policies.run(),
             self._planner.run(),
             self._events.write(),
             self._after_ticks(controller, server),
         )
-        await run_until(self._stop, tasks)
 
-    async def _reign_and_decide(self, controller: Controller) -> None:
-        """Wait for the store, begin under the policy that it knows, then decide for ever and follow the files."""
-        while True:
-            self._notifier.alive()
-            try:
-                await self._store.ensure()
-                break
-            except StoreError as error:
-                log.warning("the store is not there yet, trying again", reason=str(error), store=self._store.address)
-                self._notifier.status(f"waiting for the store: {error}")
-                self._reign.detail = str(error)
-                await asyncio.sleep(STORE_RETRY_S)
-        policy = await self._policies.begin()
-        controller.begin(policy, await self._reign.recall(self._clock.now_s()))
+    async def _begin(self) -> Begun:
+        """Begin a reign: history first, then the policy."""
         await self._events.recall()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(controller.run())
-            group.create_task(self._policies.run())
+        return await self._policies.begin()
 
     def _after_tick(self, ticked: Ticked) -> None:
-        self._policies.arrived()
+        self._notifier.alive()
+        self._notifier.status(ticked.decision.sentence)
+        self._policies.arrived(ticked.policy.revision)
         self._events.add(self._policies.events())
         if self._ticked.full():
             self._ticked.get_nowait()
         self._ticked.put_nowait(ticked)
 
     async def _after_ticks(self, controller: Controller, server: Server) -> None:
-        """Do after a tick what may wait for others: health, systemd, the policy's place in the store."""
+        """Do after a tick what may wait for others: health, the policy's place in the store."""
         while True:
             ticked = await self._ticked.get()
-            self._notifier.alive()
-            self._notifier.status(ticked.decision.sentence)
             await server.set_serving(serving=controller.leads())
             if ticked.recorded:
                 await self._policies.save(ticked.policy.revision)

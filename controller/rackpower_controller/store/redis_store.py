@@ -14,7 +14,7 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
-from rackpower_common.clock import BootClock
+from rackpower_common.clock import BootClock, Clock
 from rackpower_common.model.identity import GpuId, NodeName, Revision, Term
 from rackpower_controller.store import scripts
 from rackpower_controller.store.address import Direct, Embedded, Sentinels, StoreAddress, parse_address
@@ -58,6 +58,7 @@ class RedisStore:
         server: The embedded server behind it, None for a remote one.
         deadline_s: Seconds for every call.
         prefix: Start of every key; racks that share a server need different ones.
+        clock: For the times of terms.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class RedisStore:
         server: EmbeddedServer | None = None,
         deadline_s: float = DEADLINE_S,
         prefix: str = "rackpower",
+        clock: Clock | None = None,
     ) -> None:
         self._address = address
         self._open_client = client
@@ -75,6 +77,7 @@ class RedisStore:
         self._server = server
         self._deadline_s = deadline_s
         self._prefix = prefix
+        self._clock = clock if clock is not None else BootClock()
 
     @property
     def address(self) -> str:
