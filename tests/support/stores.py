@@ -15,10 +15,14 @@ from typing import Any, TypeVar
 
 from rackpower_controller.store.base import Store, StoreError
 from rackpower_controller.store.redis_store import open_store
+from support.store_fake import FakeStore, Memory
 
 T = TypeVar("T")
 
-KINDS = ("embedded", "redis-server", "sentinel")
+KINDS = ("memory", "embedded", "redis-server", "sentinel")
+"""`memory` is the double that unit tests use: it keeps the same contract."""
+
+_memories: dict[str, Memory] = {}
 
 
 def run(body: Coroutine[Any, Any, T], deadline_s: float = 60.0) -> T:
@@ -51,7 +55,9 @@ def store_site(kind: str) -> Iterator[StoreSite]:
     """Give a fresh, empty store of a kind; its folder has a short path, for sockets."""
     folder = Path(tempfile.mkdtemp(prefix="rp-store-"))
     try:
-        if kind == "embedded":
+        if kind == "memory":
+            yield StoreSite(kind, f"memory:{folder}", f"memory:{folder}")
+        elif kind == "embedded":
             yield StoreSite(kind, f"embedded:{folder}", f"unix://{folder}/valkey.sock")
         elif kind == "redis-server":
             with redis_server(folder) as url:
@@ -119,9 +125,13 @@ async def _until_it_answers(url: str) -> None:
 @contextlib.asynccontextmanager
 async def opened(address: str, **options: Any) -> AsyncIterator[Store]:
     """Open a store, make it answer, close it at the end."""
-    store = open_store(address, **options)
+    store = _memory(address, **options) if address.startswith("memory:") else open_store(address, **options)
     try:
         await store.ensure()
         yield store
     finally:
         await store.close()
+
+
+def _memory(address: str, prefix: str = "rackpower") -> Store:
+    return FakeStore(_memories.setdefault(f"{address} {prefix}", Memory()))
