@@ -62,18 +62,28 @@ class PolicyDesk:
         inbox: Where a policy goes to come into force.
         clock: For times of revisions.
         reigning: Tells whether we lead.
+        apply_s: How long an operator waits for a policy to come into force, in seconds.
     """
 
     def __init__(
-        self, source: PolicySource, store: Store, inbox: Inbox, clock: Clock, reigning: Callable[[], bool]
+        self,
+        source: PolicySource,
+        store: Store,
+        inbox: Inbox,
+        clock: Clock,
+        reigning: Callable[[], bool],
+        *,
+        apply_s: float = APPLY_S,
     ) -> None:
         self._source = source
         self._store = store
         self._inbox = inbox
         self._clock = clock
         self._reigning = reigning
+        self._apply_s = apply_s
         self._in_force: LoadedPolicy | None = None
         self._unsaved: _Unsaved | None = None
+        self._seen_digest = ""
         self._arrived = asyncio.Event()
         self._arrived_revision = Revision("")
         self.notices: tuple[Notice, ...] = ()
@@ -98,7 +108,7 @@ class PolicyDesk:
             PolicyError: The files are wrong, and no last good policy is known.
             StoreError: The store does not tell.
         """
-        stored, seen = await self.stored(), await self._store.seen_digest()
+        stored, seen = await self.stored(), await self._store.seen_digest() or self._seen_digest
         digest = self._source.digest()
         before = stored or self._in_force
         if before is None:
@@ -106,7 +116,7 @@ class PolicyDesk:
             self._rule(files, _Unsaved(files.policy.revision, self._record(files, FROM_FILES), digest))
             return Begun(files.policy)
         kept = self._record(before, before.author or FROM_FILES) if stored is None else None
-        self._rule(before, _Unsaved(before.policy.revision, kept, "") if kept is not None else None)
+        self._rule(before, _Unsaved(before.policy.revision, kept, seen) if kept is not None else None)
         try:
             files = await asyncio.to_thread(self._source.read)
         except PolicyError as error:
@@ -192,6 +202,7 @@ class PolicyDesk:
                 await self._store.add_policy(unsaved.record)
             if unsaved.digest:
                 await self._store.set_seen_digest(unsaved.digest)
+                self._seen_digest = unsaved.digest
         except StoreError as error:
             log.warning("the policy is not in the store yet", reason=str(error))
             return
@@ -267,7 +278,7 @@ class PolicyDesk:
             return Applied(applied=False, problems=problems, revision=loaded.policy.revision)
         self._inbox.put(change)
         try:
-            async with asyncio.timeout(APPLY_S):
+            async with asyncio.timeout(self._apply_s):
                 # a later policy in force says that this one was, for a moment
                 while self._arrived_revision not in {loaded.policy.revision, self.in_force.policy.revision}:
                     await self._arrived.wait()

@@ -29,14 +29,21 @@ class PolicySource:
     Args:
         paths: Files and folders.
         curves: A CSV file of measured curves that bends the classes' curves, None for none.
+        quiet_s: How long files must not have changed, in seconds.
+        poll_s: How often files are looked at where the system tells of no changes, in seconds.
     """
 
-    def __init__(self, paths: Sequence[Path], curves: Path | None) -> None:
+    def __init__(
+        self, paths: Sequence[Path], curves: Path | None, *, quiet_s: float = QUIET_S, poll_s: float = POLL_S
+    ) -> None:
         self.paths = tuple(paths)
         self._curves = curves
+        self._quiet_s = quiet_s
+        self._poll_s = poll_s
         self._shapes: tuple[CurveShape, ...] = ()
         self._touched = asyncio.Event()
         self._asked = False
+        self._read_digest = ""
 
     def open(self) -> None:
         """Read the curves.
@@ -52,6 +59,7 @@ class PolicySource:
         Raises:
             PolicyError: The policy is wrong; nothing changed.
         """
+        self._read_digest = self.digest()
         return self.bend(load(self.paths))
 
     def read_first(self) -> LoadedPolicy:
@@ -105,29 +113,31 @@ class PolicySource:
             group.create_task(self._follow(changed))
 
     async def _follow(self, changed: Callable[[], Awaitable[None]]) -> None:
-        known = self.digest()
         while True:
             asked = await self._sign_of_change()
-            if not asked and self.digest() == known:
-                continue
-            known = await self._quiet()
-            await changed()
+            if asked or self.digest() != self._read_digest:
+                self._read_digest = await self._quiet()
+                await changed()
 
     async def _watch(self) -> None:
         """Wake the follower at once where the system tells of changes; where it does not, it looks by itself."""
         folders = {path if path.is_dir() else path.parent for path in self.paths}
+        told = ""
         while True:
             try:
                 async for _ in awatch(*folders, debounce=200, step=50, recursive=False):
                     self._touched.set()
+                    told = ""
             except (OSError, RuntimeError) as error:
-                log.warning("cannot watch the policy's folder", reason=str(error))
-            await asyncio.sleep(POLL_S)
+                if str(error) != told:
+                    log.warning("cannot watch the policy's folder, looking now and then", reason=str(error))
+                    told = str(error)
+            await asyncio.sleep(self._poll_s)
 
     async def _sign_of_change(self) -> bool:
         """Wait for a sign of change, or for the next look; returns whether a reload was asked for."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(POLL_S):
+            async with asyncio.timeout(self._poll_s):
                 await self._touched.wait()
         self._touched.clear()
         asked, self._asked = self._asked, False
@@ -137,7 +147,7 @@ class PolicySource:
         """Return the digest once it has stayed the same for a while."""
         seen = self.digest()
         while True:
-            await asyncio.sleep(QUIET_S)
+            await asyncio.sleep(self._quiet_s)
             again = self.digest()
             if again == seen:
                 return seen

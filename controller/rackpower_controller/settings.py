@@ -44,10 +44,22 @@ class ControllerSettings(DaemonSettings):
     def _one_is_a_list(cls, value: object) -> object:
         return [value] if isinstance(value, str | Path) else value
 
-    @field_validator("agents", "metrics", "advertise")
+    @field_validator("agents")
     @classmethod
     def _is_address(cls, value: str) -> str:
+        return _checked(value)
+
+    @field_validator("advertise")
+    @classmethod
+    def _is_address_or_none(cls, value: str) -> str:
         return _checked(value) if value else value
+
+    @field_validator("metrics")
+    @classmethod
+    def _can_be_scraped(cls, value: str) -> str:
+        if value and parse_address(_checked(value)).path:
+            raise ValueError("a unix socket cannot be scraped, write host:port")
+        return value
 
     @field_validator("operators")
     @classmethod
