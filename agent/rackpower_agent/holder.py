@@ -9,6 +9,7 @@ from typing import Final
 import structlog
 
 from rackpower_agent.background import Background
+from rackpower_agent.devices.sampler import Sampler
 from rackpower_agent.devices.worker import DeviceWorker, Sampled
 from rackpower_agent.journal import Journal
 from rackpower_agent.lease.events import (
@@ -64,14 +65,22 @@ class LeaseHolder:
         memory: What the journal remembered.
         boot_id: Of this boot.
         clock: Time.
+        sampler: Reads the GPUs' sensors.
     """
 
     def __init__(
-        self, workers: dict[GpuId, DeviceWorker], journal: Journal, memory: Memory, boot_id: str, clock: Clock
+        self,
+        workers: dict[GpuId, DeviceWorker],
+        journal: Journal,
+        memory: Memory,
+        boot_id: str,
+        clock: Clock,
+        sampler: Sampler,
     ) -> None:
         self._workers = workers
         self._journal = journal
         self._clock = clock
+        self._sampler = sampler
         self._former_writer_alive = memory.former_writer_alive
         self._saver = Background("journal")
         self._to_save: SaveJournal | None = None
@@ -93,7 +102,10 @@ class LeaseHolder:
         return {gpu: worker.take() for gpu, worker in self._workers.items()}
 
     def start(self) -> None:
-        """Journal what is remembered and read every cap."""
+        """Start the threads, journal what is remembered and read every cap."""
+        for worker in self._workers.values():
+            worker.start()
+        self._sampler.start()
         self._carry_out(self.keeper.start(self._clock.now_s()))
 
     def handle(self, event: Event) -> None:
@@ -133,6 +145,7 @@ class LeaseHolder:
         while True:
             await asyncio.sleep(self._until_next_tick_s())
             now_s = self._clock.now_s()
+            self._sampler.check(now_s)
             for worker in self._workers.values():
                 for event in worker.check(now_s):
                     self.handle(event)
@@ -165,6 +178,7 @@ class LeaseHolder:
             except (OSError, TimeoutError) as error:
                 log.warning("the last lease ends are not in the journal", reason=_why(error, CLOSE_S))
         self._saver.stop()
+        self._sampler.stop()
         for worker in self._workers.values():
             worker.stop()
 

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from rackpower_agent.background import Background
 from rackpower_agent.devices.base import BackendUnavailable
 from rackpower_agent.devices.registry import METERS, WORKLOADS, load_plugin
+from rackpower_agent.devices.sampler import Sampler
 from rackpower_agent.devices.worker import DeviceWorker
 from rackpower_agent.dialling import Dialler
 from rackpower_agent.facts import Facts
@@ -133,13 +134,14 @@ class Process:
             with suppress(RuntimeError):  # the loop has ended: nobody is left to be told
                 loop.call_soon_threadsafe(handle, event)
 
-        workers = {gpu.device.gpu: DeviceWorker(gpu, self._clock, post) for gpu in hardware.gpus}
-        holder = LeaseHolder(workers, journal, memory, boot_id, self._clock)
+        workers = {
+            gpu.device.gpu: DeviceWorker(gpu, self._clock, post, place) for place, gpu in enumerate(hardware.gpus)
+        }
+        sampler = Sampler(workers.values(), self._clock)
+        holder = LeaseHolder(workers, journal, memory, boot_id, self._clock, sampler)
         handle = holder.handle
         dialler = self._dialler(hardware, holder, boot_id, link)
         self._serve_metrics(workers, holder, dialler)
-        for worker in workers.values():
-            worker.start()
         holder.start()
 
         async def farewell() -> None:

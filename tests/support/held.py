@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from rackpower_agent.devices.sampler import Sampler
 from rackpower_agent.devices.worker import DeviceWorker
 from rackpower_agent.holder import LeaseHolder
 from rackpower_agent.journal import Journal
@@ -76,11 +77,10 @@ async def held(folder: Path, *gpus: FakeGpu, clock: Clock | None = None) -> Asyn
 
     clock = clock or BootClock()
     mine = list(gpus) or [FakeGpu()]
-    workers = {GpuId(gpu.device.gpu): DeviceWorker(gpu, clock, post, SAMPLING_NEVER_S) for gpu in mine}
-    holder = LeaseHolder(workers, journal, memory, "boot-1", clock)
+    workers = {GpuId(gpu.device.gpu): DeviceWorker(gpu, clock, post) for gpu in mine}
+    sampler = Sampler(workers.values(), clock, SAMPLING_NEVER_S)
+    holder = LeaseHolder(workers, journal, memory, "boot-1", clock, sampler)
     holders.append(holder)
-    for worker in workers.values():
-        worker.start()
     holder.start()
     try:
         yield Held(holder, mine, journal, clock)
@@ -88,6 +88,7 @@ async def held(folder: Path, *gpus: FakeGpu, clock: Clock | None = None) -> Asyn
         for gpu in mine:
             gpu.writing.open()
             gpu.sampling.open()
+        sampler.stop()
         for worker in workers.values():
             worker.stop()
             worker._thread.join(5.0)

@@ -1,7 +1,7 @@
 """One thread a GPU: vendor calls may block or hang there, and nobody else waits for them.
 
-The thread samples by itself, ten times a second, and keeps the newest; caps are written and read when asked, writes
-first. A call that passes its deadline makes the GPU count as hung: it gets no further call until that one returns.
+Caps are written and read when asked, writes first; sensors are read by the sampler's thread, between them. A GPU gets
+one call at a time. One that passes its deadline makes it count as hung: no further call until that one returns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from rackpower_common.model.device import Device, PowerReading
 from rackpower_common.model.identity import GpuId
 from rackpower_common.model.messages import WriteFailure
 
-SAMPLE_PERIOD_S: Final = 0.1
 DEADLINE_S: Final = 2.0
 """A call that has not returned after so long may never do."""
 
@@ -75,24 +74,22 @@ class DeviceWorker:
     Args:
         gpu: The GPU.
         clock: Time.
-        post: Takes an event for the lease keeper; called from the thread, must be safe there.
-        sample_period_s: How often sensors are read.
+        post: Takes an event for the lease keeper; called from other threads, must be safe there.
+        place: Which of the node's GPUs it is, so that not all read their slow sensors at the same time.
     """
 
-    def __init__(
-        self, gpu: Gpu, clock: Clock, post: Callable[[Event], None], sample_period_s: float = SAMPLE_PERIOD_S
-    ) -> None:
+    def __init__(self, gpu: Gpu, clock: Clock, post: Callable[[Event], None], place: int = 0) -> None:
         self._gpu = gpu
         self._clock = clock
         self._post = post
-        self._period_s = sample_period_s
+        self._place = place
+        self._turn = threading.Lock()  # held while a call is made: the driver sees one at a time
         self._jobs: list[_Job] = []
-        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()  # its wait costs a tenth of PriorityQueue's
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._order = 0
         self._call: tuple[float, _Job | None] | None = None
         self._told_late = False
         self._sampled = _NOTHING
-        self._sampled_s = 0.0
         self._lock = threading.Lock()
         self._reading = False
         name = gpu.device.gpu[-8:]
@@ -140,6 +137,21 @@ class DeviceWorker:
             self._sampled = taken._replace(highest_instant_w=None)
         return taken
 
+    @property
+    def sampling_since_s(self) -> float | None:
+        """Return when the reading of sensors that is under way began, None without one."""
+        with self._lock:
+            call = self._call
+        return call[0] if call is not None and call[1] is None else None
+
+    def sample(self) -> None:
+        """Read the sensors now, on the caller's thread; not at all while another call is under way."""
+        if self._turn.acquire(blocking=False):
+            try:
+                self._timed(None, self._sample)
+            finally:
+                self._turn.release()
+
     def peek(self) -> Sampled:
         """Return the newest sample and leave it as it is."""
         with self._lock:
@@ -163,24 +175,17 @@ class DeviceWorker:
         self._wake.put(None)
 
     def _run(self) -> None:
-        now_s = due_s = self._clock.now_s()
         while True:
-            try:
-                self._wake.get(timeout=max(0.0, due_s - now_s))
-            except queue.Empty:
-                self._timed(None, self._sample)
-                now_s = self._sampled_s
-                due_s = max(due_s + self._period_s, now_s)
-                continue
-            now_s = self._clock.now_s()
-            with self._lock:
-                job = heapq.heappop(self._jobs)
-            if job.urgency == _STOP:
-                return
-            if job.urgency == _WRITE:
-                self._timed(job, lambda _, job=job: self._write(job))  # type: ignore[misc]
-            else:
-                self._timed(job, self._read)
+            self._wake.get()
+            with self._turn:
+                with self._lock:
+                    job = heapq.heappop(self._jobs)
+                if job.urgency == _STOP:
+                    return
+                if job.urgency == _WRITE:
+                    self._timed(job, lambda _, job=job: self._write(job))  # type: ignore[misc]
+                else:
+                    self._timed(job, self._read)
 
     def _timed(self, job: _Job | None, call: Callable[[float], Event | None]) -> None:
         """Make a call, which is told when it began, and post what came of it."""
@@ -221,7 +226,7 @@ class DeviceWorker:
         old = self._sampled
         sample, power, words = old.sample, None, ""
         try:
-            if sample is None or old.samples % SAMPLES_PER_DETAIL == 0:
+            if sample is None or (old.samples + self._place) % SAMPLES_PER_DETAIL == 0:
                 sample = self._gpu.sample()
                 power = sample.power
             else:
@@ -230,7 +235,7 @@ class DeviceWorker:
             words = str(error)
         except Exception as error:  # noqa: BLE001 - a vendor library may raise anything
             words = f"{type(error).__name__}: {error}"
-        self._sampled_s = now_s = self._clock.now_s()
+        now_s = self._clock.now_s()
         instant_w = power.instant_w if power is not None else None
         with self._lock:
             old = self._sampled

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import pytest
 
 from rackpower_agent.devices.worker import DEADLINE_S, SAMPLES_PER_DETAIL, DeviceWorker
 from rackpower_agent.lease.events import (
@@ -20,16 +19,24 @@ from rackpower_common.model.device import PowerReading
 from rackpower_common.model.messages import WriteFailure
 from support.gpu_fake import PATIENCE_S, FakeGpu, HandClock, Heard, refused
 from support.lease_node import device
-from support.waiting import wait_until
-
-NEVER_S = 3600.0
-"""A sampling period within which a test sees the first sample only."""
 
 
 @contextmanager
-def working(gpu: FakeGpu, clock: HandClock, heard: Heard, period_s: float = NEVER_S) -> Iterator[DeviceWorker]:
+def sampling(worker: DeviceWorker) -> Iterator[None]:
+    """Read a worker's sensors on another thread, which ends before the block does."""
+    thread = threading.Thread(target=worker.sample)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+@contextmanager
+def working(gpu: FakeGpu, clock: HandClock, heard: Heard) -> Iterator[DeviceWorker]:
     """Run a worker; whatever is held is let go at the end."""
-    worker = DeviceWorker(gpu, clock, heard, period_s)
+    worker = DeviceWorker(gpu, clock, heard)
     worker.start()
     try:
         yield worker
@@ -113,8 +120,9 @@ def test_a_hung_sample_hangs_the_device_without_a_late_write() -> None:
     """A sensor that hangs is no write: the device counts as hung, nothing as late."""
     gpu, heard, clock = FakeGpu(), Heard(), HandClock()
     gpu.sampling.close()
-    with working(gpu, clock, heard) as worker:
+    with working(gpu, clock, heard) as worker, sampling(worker):
         gpu.sampling.wait_for_a_call()
+        assert worker.sampling_since_s == clock.now_s()
         assert worker.check(clock.now_s() + DEADLINE_S + 1) == [DeviceHung(worker.gpu)]
         gpu.sampling.open()
         assert heard.wait_for(DeviceBack) == [DeviceBack(worker.gpu)]
@@ -137,7 +145,7 @@ def test_writes_come_before_reads_and_reads_do_not_pile_up() -> None:
     """While a call is held, ten wishes to read are one, and a write that came after them is made first."""
     gpu, heard = FakeGpu(), Heard()
     gpu.sampling.close()
-    with working(gpu, HandClock(), heard) as worker:
+    with working(gpu, HandClock(), heard) as worker, sampling(worker):
         gpu.sampling.wait_for_a_call()
         for _ in range(10):
             worker.read()
@@ -161,55 +169,75 @@ def test_the_highest_instant_power_lasts_until_it_is_taken() -> None:
     """Ten samples a second, one report: the report tells the highest of them, once."""
     gpu = FakeGpu(power=PowerReading(average_w=400, instant_w=900))
     with working(gpu, HandClock(), Heard()) as worker:
-        wait_until(lambda: worker.peek().samples, within_s=PATIENCE_S, what="the first sample")
+        worker.sample()
         gpu.power = PowerReading(average_w=400, instant_w=100)
-        worker._sample(0.0)
+        worker.sample()
         assert worker.peek().highest_instant_w == 900
         assert worker.take().highest_instant_w == 900
         assert worker.take().highest_instant_w is None
-        worker._sample(0.0)
+        worker.sample()
         assert worker.take().highest_instant_w == 100
 
 
 def test_power_is_read_at_every_turn_and_the_rest_at_every_tenth() -> None:
     """Energy, heat and what limits a GPU cost driver calls and change slowly."""
     gpu = FakeGpu()
-    worker = DeviceWorker(gpu, HandClock(), Heard(), NEVER_S)
+    worker = DeviceWorker(gpu, HandClock(), Heard())
     for _ in range(2 * SAMPLES_PER_DETAIL):
-        worker._sample(0.0)
+        worker.sample()
     assert (gpu.samples, gpu.power_reads) == (2, 2 * SAMPLES_PER_DETAIL)
 
 
 def test_a_failed_sample_keeps_the_last_one_with_its_time_and_says_why() -> None:
     """Old values stay old: they are not made new by a failure."""
     gpu, clock = FakeGpu(), HandClock(10.0)
-    worker = DeviceWorker(gpu, clock, Heard(), NEVER_S)
-    worker._sample(0.0)
+    worker = DeviceWorker(gpu, clock, Heard())
+    worker.sample()
     clock.at_s, gpu.fails = 11.0, refused("sensor gone")
-    worker._sample(0.0)
+    worker.sample()
     now = worker.peek()
     assert now.sample is not None
     assert (now.at_s, now.error, now.errors, now.samples) == (10.0, "sensor gone", 1, 2)
 
 
-@pytest.mark.parametrize("period_s", [0.01])
-def test_the_thread_samples_by_itself(period_s: float) -> None:
-    """Nobody has to ask."""
-    gpu, clock = FakeGpu(), HandClock()
-    with working(gpu, clock, Heard(), period_s) as worker:
-        wait_until(lambda: worker.peek().samples, within_s=PATIENCE_S, what="a sample")
+def test_slow_sensors_of_alike_gpus_are_not_read_in_the_same_round() -> None:
+    """After the first round each GPU has its own turn for them: no round waits for all."""
+    gpus = [FakeGpu(device(f"GPU-{place}")) for place in range(8)]
+    workers = [DeviceWorker(gpu, HandClock(), Heard(), place) for place, gpu in enumerate(gpus)]
+    counts = []
+    for _ in range(SAMPLES_PER_DETAIL + 1):
+        before = sum(gpu.samples for gpu in gpus)
+        for worker in workers:
+            worker.sample()
+        counts.append(sum(gpu.samples for gpu in gpus) - before)
+    assert counts[0] == 8
+    assert max(counts[1:]) == 1
+
+
+def test_sensors_are_passed_over_while_another_call_is_under_way() -> None:
+    """A driver sees one call at a time: whoever samples does not wait."""
+    gpu, heard = FakeGpu(), Heard()
+    gpu.writing.close()
+    with working(gpu, HandClock(), heard) as worker:
+        worker.write(500, 1)
+        gpu.writing.wait_for_a_call()
+        worker.sample()
+        assert (gpu.power_reads, worker.sampling_since_s) == (0, None)
+        gpu.writing.open()
+        heard.wait_for(WriteReturned)
 
 
 def test_a_thread_that_was_told_to_stop_makes_the_writes_that_wait_and_ends() -> None:
     """A write that was asked for before is made: its number was promised."""
     gpu, heard = FakeGpu(), Heard()
     gpu.sampling.close()
-    worker = DeviceWorker(gpu, HandClock(), heard, NEVER_S)
+    worker = DeviceWorker(gpu, HandClock(), heard)
     worker.start()
-    gpu.sampling.wait_for_a_call()
-    worker.write(300, 1)
-    worker.stop()
-    gpu.sampling.open()
-    worker._thread.join(PATIENCE_S)
+    with sampling(worker):
+        gpu.sampling.wait_for_a_call()
+        worker.write(300, 1)
+        worker.stop()
+        gpu.sampling.open()
+        worker._thread.join(PATIENCE_S)
     assert not worker._thread.is_alive()
     assert gpu.writes == [300]
