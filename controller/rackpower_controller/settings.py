@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from rackpower_common.address import AddressError, parse_address, require_tls
@@ -28,7 +28,7 @@ class ControllerSettings(DaemonSettings):
         env_prefix="RACKPOWER_CONTROLLER_", env_nested_delimiter="__", extra="forbid", frozen=True
     )
 
-    policy: tuple[Path, ...] = Field(min_length=1)
+    policy: tuple[Path, ...]
     curves: Path | None = None
     store: str = "embedded:/var/lib/rackpower/store"
     agents: str = "127.0.0.1:7410"
@@ -43,6 +43,13 @@ class ControllerSettings(DaemonSettings):
     @classmethod
     def _one_is_a_list(cls, value: object) -> object:
         return [value] if isinstance(value, str | Path) else value
+
+    @field_validator("policy")
+    @classmethod
+    def _is_something(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
+        if not value:
+            raise ValueError("name at least one file or folder")
+        return value
 
     @field_validator("agents")
     @classmethod
