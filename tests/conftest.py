@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from support.skipping import is_refused
@@ -31,6 +32,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "d
 def anyio_backend() -> str:
     """Run `async def` tests marked `anyio` on asyncio, the loop that we ship."""
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_they_were() -> Generator[None, None, None]:
+    """Undo a test's log set-up: its stream is closed when the next test wants to log."""
+    yield
+    structlog.reset_defaults()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
