@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import socket
 import sys
 import tempfile
@@ -94,9 +95,11 @@ class Folder:
 
 
 def program(name: str) -> str:
-    """Return one of our programs beside the interpreter that runs us: the same version, whatever the PATH says."""
+    """Return one of our programs beside the interpreter that runs us; its bare name where the PATH finds the same."""
     beside = Path(sys.executable).with_name(name)
-    return str(beside) if beside.exists() else name
+    if not beside.exists() or shutil.which(name) == str(beside):
+        return name
+    return str(beside)
 
 
 def make_folder(wanted: Path | None) -> Folder:

@@ -80,7 +80,7 @@ class Screen:
     def drawing(self) -> Iterator[None]:
         """Use the whole terminal inside the block."""
         with Live(console=self._console, screen=True, auto_refresh=False) as live:
-            self._live = live
+            self._live, self._said = live, ""  # what was said before stands on the terminal already
             try:
                 yield
             finally:
