@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from typing import Any
 
 import pytest
 
@@ -244,5 +245,31 @@ def test_racks_that_share_a_server_do_not_meet(site: StoreSite) -> None:
         async with opened(site.address) as store, opened(site.rival_address, prefix="rack2") as other:
             await store.take_term("i1", above=40, ttl_s=60, leader="")
             assert (await other.take_term("i2", above=0, ttl_s=60, leader="")).number == 1
+
+    run(body())
+
+
+def test_a_call_that_is_cancelled_ends(site: StoreSite) -> None:
+    """A cancellation at any moment of a call comes out: one that was lost kept a stopping controller for ever."""
+
+    async def cancelled_after(call: Coroutine[Any, Any, None], turns: int) -> bool:
+        """Cancel a call after so many turns of the loop; False when it had ended before."""
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(call)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if task.done():
+                return False
+            task.cancel()
+        assert task.cancelled()
+        return True
+
+    async def body() -> None:
+        async with opened(site.address) as store:
+            event = EventRecord("1-0", 1.0, "info", "applied", "words")
+            for turns in range(300):
+                await cancelled_after(store.set_seen_digest("abc"), turns % 20)
+                await cancelled_after(store.add_events([event]), turns % 20)
+            assert await store.seen_digest() in {"", "abc"}
 
     run(body())

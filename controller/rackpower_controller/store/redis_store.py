@@ -288,15 +288,18 @@ def _open_clients(
         "decode_responses": True,
         "retry": Retry(NoBackoff(), _RETRIES),
         "socket_connect_timeout": deadline_s,
-        "socket_timeout": deadline_s,
+        # every call has our own deadline; redis-py's makes it use wait_for, which on Python 3.11 loses cancellations
+        "socket_timeout": None,
         "client_name": "rackpower-controller",
     }
     if server is not None:
         return (redis_asyncio.Redis(unix_socket_path=server.socket_path, **options),)
     if isinstance(address, Sentinels):
         login = {"username": address.username, "password": address.password}
+        # one that does not answer must leave time for the others
+        patience = {"socket_timeout": None, "socket_connect_timeout": deadline_s / (len(address.hosts) + 1)}
         sentinel = Sentinel(  # type: ignore[no-untyped-call]
-            list(address.hosts), sentinel_kwargs={"socket_timeout": deadline_s}, **options, **login
+            list(address.hosts), sentinel_kwargs=patience, **options, **login
         )
         return (sentinel.master_for(address.service, db=address.db), *sentinel.sentinels)
     if not isinstance(address, Direct):
