@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from rackpower_ctl.commands.flags import Json
+from rackpower_ctl.errors import UsageError
 
 
 def demo(
@@ -40,8 +41,14 @@ def demo(
 
     Exit code 0: it held; 1: it did not, or something failed.
     """
-    from rackpower_ctl.demo.prepare import Options
-    from rackpower_ctl.demo.run import run_demo
+    try:
+        from rackpower_ctl.demo.prepare import Options
+        from rackpower_ctl.demo.run import run_demo
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"the demo needs more than is installed here: {error.name} is missing",
+            'pip install "rackpower[agent,controller,ctl,embedded,sim]"',
+        ) from error
 
     options = Options(seconds, as_json, nodes, gpus_per_node, seed, trace, curves, policy, folder, keep)
     raise typer.Exit(run_demo(options))
