@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+# Before gRPC is imported, which reads it then: its own lines on stderr say what our errors say better.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 from rackpower_common.errors import RackpowerError
 from rackpower_common.logs import configure_logs
