@@ -42,7 +42,7 @@ def decide(state: RackState, plan: Plan | None, policy: Policy, now_s: float) ->
     needed = shed(state, policy, books, commanded_w, now_s)
     fresh = accepts(plan, state, policy, books, now_s)
     targets_w = _targets_w(plan, commanded_w, fresh=fresh)
-    lowered = lowers(state, policy, books, commanded_w, needed.caps_w, targets_w, now_s)
+    lowered = lowers(state, policy, books, commanded_w, needed.caps_w, targets_w, now_s, admissions)
     events = _unmeetable_events(needed, books)
     raised: dict[GpuId, Raise] = {}
     if fresh and state.needs_term_above is None:

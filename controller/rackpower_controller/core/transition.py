@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rackpower_common.model.identity import GpuId
+from rackpower_common.model.identity import GpuId, NodeName
 from rackpower_common.model.messages import Grant, Renewal
 from rackpower_common.model.policy import Policy
 from rackpower_controller.core.exposure import REPORTS_UNTIL_UNACKNOWLEDGED
@@ -51,6 +51,7 @@ def lowers(
     needed_w: Mapping[GpuId, int],
     targets_w: Mapping[GpuId, int],
     now_s: float,
+    admissions: frozenset[NodeName] = frozenset(),
 ) -> dict[GpuId, Lower]:
     """Return the grants that raise nothing: lowers, first grants, new fallbacks, repeats of unanswered ones.
 
@@ -62,13 +63,14 @@ def lowers(
         needed_w: Caps that limits need; the dead-band never withholds one of these.
         targets_w: Caps that the plan wants.
         now_s: The time.
+        admissions: Nodes that wait no longer: a controller that starts anew must not take a working rack to its minima.
     """
     chosen: dict[GpuId, Lower] = {}
     least_change_w = 1 if _raise_waits(state, policy, books, commanded_w, targets_w, now_s) else policy.dead_band_w
     for gpu in sorted(commanded_w):
         book, held_w = state.gpus[gpu], commanded_w[gpu]
         cap_w = min(held_w, needed_w.get(gpu, held_w))
-        wished_w = _wished_w(book, books, targets_w.get(gpu, held_w))
+        wished_w = _wished_w(book, books, targets_w.get(gpu, held_w), admitted=book.node in admissions)
         if wished_w <= held_w - least_change_w or (wished_w < held_w and _must(book, wished_w)):
             cap_w = min(cap_w, wished_w)
         if cap_w < held_w and _hung(book):
@@ -96,10 +98,10 @@ def _raise_waits(
     )
 
 
-def _wished_w(book: GpuBook, books: Account, target_w: int) -> int:
+def _wished_w(book: GpuBook, books: Account, target_w: int, *, admitted: bool) -> int:
     node = books.nodes[book.node]
     least_w = books.index.least_w(book.node, book.device)
-    if node.state is NodeState.WAITING:
+    if node.state is NodeState.WAITING and not admitted:
         return least_w
     if book.ceiling_w is not None:
         return max(least_w, min(target_w, book.ceiling_w))
