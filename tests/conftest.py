@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Generator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from rackpower_common.logs import configure_logs
 from support.skipping import is_refused
 
 TESTS: Final = Path(__file__).parent
@@ -38,6 +40,7 @@ def anyio_backend() -> str:
 def _logs_as_they_were() -> Generator[None, None, None]:
     """Undo a test's log set-up: its stream is closed when the next test wants to log."""
     yield
+    configure_logs(stream=io.StringIO())  # ends the thread that wrote for the set-up before
     structlog.reset_defaults()
 
 

@@ -16,6 +16,7 @@ from rackpower_agent.hardware import Backends
 from rackpower_agent.process import Process
 from rackpower_agent.settings import DEFAULT_FILE, AgentSettings
 from rackpower_common.clock import BootClock
+from rackpower_common.command_line import add_shared_flags, flags_of, settings_file
 from rackpower_common.errors import RackpowerError
 from rackpower_common.logs import configure_logs
 from rackpower_common.settings import SettingsError, load_settings
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        settings = load_settings(AgentSettings, _file(options.config), _flags(options))
+        settings = load_settings(AgentSettings, settings_file(options.config, DEFAULT_FILE), _flags(options))
     except SettingsError as error:
         print(*error.lines, sep="\n", file=sys.stderr)
         return USAGE
@@ -100,12 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--controllers", action="append", metavar="ADDRESS", help="host:port; may be repeated")
     parser.add_argument("--devices", action="append", metavar="NAME[:key=value,…]", help="a backend; may be repeated")
     parser.add_argument("--state-dir", metavar="DIR", help="where the journal lies")
-    parser.add_argument("--metrics", metavar="ADDRESS", help="where Prometheus scrapes; '' for nowhere")
-    parser.add_argument("--ca", metavar="FILE", help="the authority's certificate")
-    parser.add_argument("--cert", metavar="FILE", help="our certificate")
-    parser.add_argument("--key", metavar="FILE", help="our key")
-    parser.add_argument("--log-format", choices=["auto", "json", "pretty"])
-    parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"])
+    add_shared_flags(parser)
     parser.add_argument(
         "--wait", type=_seconds, default=0.0, metavar="SECONDS", help="boot-cap: how long drivers may take to come up"
     )
@@ -124,19 +120,8 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _file(named: Path | None) -> Path | None:
-    if named is not None:
-        return named
-    return DEFAULT_FILE if DEFAULT_FILE.exists() else None
-
-
 def _flags(options: argparse.Namespace) -> dict[str, Any]:
-    names = ("node", "controllers", "state_dir", "metrics", "log_format", "log_level")
-    flags: dict[str, Any] = {name: getattr(options, name) for name in names}
-    files = {name: getattr(options, name) for name in ("ca", "cert", "key")}
-    flags["tls"] = {name: path for name, path in files.items() if path is not None} or None
-    flags["devices"] = _plugins(options.devices)
-    return flags
+    return flags_of(options, ("node", "controllers", "state_dir")) | {"devices": _plugins(options.devices)}
 
 
 def _plugins(texts: list[str] | None) -> dict[str, dict[str, str]] | None:

@@ -10,7 +10,6 @@ from random import Random
 from typing import Final
 
 import structlog
-from prometheus_client import CollectorRegistry, start_http_server
 
 from rackpower_agent.background import Background
 from rackpower_agent.devices.base import BackendUnavailable
@@ -29,10 +28,10 @@ from rackpower_agent.link.grpc_link import GrpcLink
 from rackpower_agent.metrics import AgentCollector
 from rackpower_agent.reporting import build_hello, build_report
 from rackpower_agent.settings import AgentSettings
-from rackpower_common.address import parse_address
 from rackpower_common.clock import BootClock
-from rackpower_common.errors import InvariantError, RackpowerError
-from rackpower_common.model.identity import GpuId, NodeName
+from rackpower_common.errors import InvariantError
+from rackpower_common.metrics import serve_metrics
+from rackpower_common.model.identity import NodeName
 from rackpower_common.model.messages import Hello, Report
 from rackpower_common.systemd import Notifier
 from rackpower_common.tasks import run_until, unless
@@ -44,10 +43,6 @@ STATUS_S: Final = 1.0
 """How often, at most, the watchdog is fed and the status line told."""
 
 log = structlog.get_logger("rackpower.agent")
-
-
-class AgentError(RackpowerError):
-    """The agent cannot start as it is set up."""
 
 
 class Process:
@@ -141,7 +136,10 @@ class Process:
         holder = LeaseHolder(workers, journal, memory, boot_id, self._clock, sampler)
         handle = holder.handle
         dialler = self._dialler(hardware, holder, boot_id, link)
-        self._serve_metrics(workers, holder, dialler)
+        node, health = self._settings.node, self._facts.health
+        standing = dialler.standing
+        collector = AgentCollector(node, workers, holder.keeper, standing, lambda: dict(health), self._clock)
+        serve_metrics(self._settings.metrics, collector)
         holder.start()
 
         async def farewell() -> None:
@@ -202,23 +200,3 @@ class Process:
                 self._notifier.status(status)
                 told = status
             await asyncio.sleep(min(STATUS_S, self._notifier.feed_period_s or STATUS_S))
-
-    def _serve_metrics(self, workers: dict[GpuId, DeviceWorker], holder: LeaseHolder, dialler: Dialler) -> None:
-        """Serve Prometheus.
-
-        Raises:
-            AgentError: The port is in use, or not ours.
-        """
-        if not self._settings.metrics:
-            return
-        address = parse_address(self._settings.metrics)
-        registry, node = CollectorRegistry(), self._settings.node
-        health = self._facts.health
-        registry.register(
-            AgentCollector(node, workers, holder.keeper, dialler.standing, lambda: dict(health), self._clock)
-        )
-        try:
-            start_http_server(address.port, address.host, registry)
-        except OSError as error:
-            hint = "set metrics: to another address, or to '' for none"
-            raise AgentError(f"cannot serve metrics on {address}: {error.strerror}", hint) from None

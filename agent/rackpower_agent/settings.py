@@ -9,8 +9,8 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from rackpower_common.address import AddressError, parse_address, require_tls
-from rackpower_common.settings import DaemonSettings, TlsSettings
+from rackpower_common.address import parse_address, require_tls
+from rackpower_common.settings import DaemonSettings, TlsSettings, checked_address, refused
 
 DEFAULT_FILE = Path("/etc/rackpower/agent.yaml")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -50,14 +50,7 @@ class AgentSettings(DaemonSettings):
     @field_validator("controllers")
     @classmethod
     def _are_addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(_checked(one) for one in value)
-
-    @field_validator("metrics")
-    @classmethod
-    def _is_address(cls, value: str) -> str:
-        if value and parse_address(_checked(value)).path:
-            raise ValueError("a unix socket cannot be scraped, write host:port")
-        return value
+        return tuple(checked_address(one) for one in value)
 
     @field_validator("devices", "workloads", "meter", mode="before")
     @classmethod
@@ -86,17 +79,7 @@ class AgentSettings(DaemonSettings):
 
     @model_validator(mode="after")
     def _nothing_plain_beyond_this_machine(self) -> AgentSettings:
-        try:
+        with refused():
             for address in self.controllers:
                 require_tls(parse_address(address), secured=self.tls is not None, what="the controller")
-        except AddressError as error:
-            raise ValueError(str(error)) from None
         return self
-
-
-def _checked(value: str) -> str:
-    try:
-        parse_address(value)
-    except AddressError as error:
-        raise ValueError(str(error)) from None
-    return value

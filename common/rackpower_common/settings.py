@@ -9,14 +9,16 @@ import os
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource
 from pydantic_settings.exceptions import SettingsError as NotJson
 
+from rackpower_common.address import parse_address
 from rackpower_common.errors import RackpowerError
 from rackpower_common.policy.problems import Findings, Place, did_you_mean
 from rackpower_common.policy.tree import MAX_FILE_BYTES, Tree, find, parse, plain
@@ -46,8 +48,35 @@ class TlsSettings(BaseModel):
         return TlsFiles(self.ca, self.cert, self.key)
 
 
+@contextmanager
+def refused() -> Iterator[None]:
+    """Let an error of ours inside a validator reach the operator in its own words."""
+    try:
+        yield
+    except RackpowerError as error:
+        raise ValueError(str(error)) from None
+
+
+def checked_address(value: str) -> str:
+    """Return an address that can be parsed.
+
+    Raises:
+        ValueError: It cannot.
+    """
+    with refused():
+        parse_address(value)
+    return value
+
+
 class DaemonSettings(BaseSettings):
-    """What every daemon's settings share: how they are read."""
+    """What every daemon's settings share: how they are read, and where metrics may be served."""
+
+    @field_validator("metrics", check_fields=False)
+    @classmethod
+    def _can_be_scraped(cls, value: str) -> str:
+        if value and parse_address(checked_address(value)).path:
+            raise ValueError("a unix socket cannot be scraped, write host:port")
+        return value
 
     @classmethod
     def settings_customise_sources(

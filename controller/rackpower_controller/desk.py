@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from rackpower_common.clock import Clock
 from rackpower_common.model.identity import Revision
@@ -68,18 +69,16 @@ class ControllerDesk:
         )
 
     def _ticked(self, ticked: Ticked) -> None:
-        self._source = StatusSource(
+        self._source = replace(
+            self._source,
             now_s=ticked.now_s,
             unix_s=self._clock.unix_s(),
             state=ticked.state,
             policy=ticked.policy,
             plan=self._planner.plan,
             decision=ticked.decision,
-            decide=self._controller.durations,
-            plans=self._planner.durations,
             store_detail=self._reign.detail,
             sentence=ticked.decision.sentence,
-            controller_version=self._version,
             notices=self._policies.notices,
         )
         self._news.set()

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 # Before gRPC is imported, which reads it then: its own lines on stderr say what our errors say better.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
+from rackpower_common.command_line import add_shared_flags, flags_of, settings_file
 from rackpower_common.errors import RackpowerError
 from rackpower_common.logs import configure_logs
 from rackpower_common.policy import PolicyError
@@ -24,6 +24,7 @@ from rackpower_controller.process import Process
 from rackpower_controller.settings import DEFAULT_FILE, ControllerSettings
 
 FINE, FAILED, USAGE = 0, 1, 2
+OWN_FLAGS = ("policy", "curves", "store", "agents", "operators")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        settings = load_settings(ControllerSettings, _file(options.config), _flags(options))
+        settings = load_settings(
+            ControllerSettings, settings_file(options.config, DEFAULT_FILE), flags_of(options, OWN_FLAGS)
+        )
         if options.check:
             return _check(settings)
     except SettingsError as error:
@@ -90,31 +93,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--operators", action="append", metavar="ADDRESS", help="where rackctl asks: host:port or unix:/path"
     )
-    parser.add_argument("--metrics", metavar="ADDRESS", help="where Prometheus scrapes; '' for nowhere")
-    parser.add_argument("--ca", metavar="FILE", help="the authority's certificate")
-    parser.add_argument("--cert", metavar="FILE", help="our certificate")
-    parser.add_argument("--key", metavar="FILE", help="our key")
-    parser.add_argument("--log-format", choices=["auto", "json", "pretty"])
-    parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"])
+    add_shared_flags(parser)
     parser.add_argument("--check", action="store_true", help="check settings and policy, start nothing")
     parser.add_argument("--version", action="version", version=f"rackpower-controller {version('rackpower')}")
     return parser
-
-
-def _file(named: Path | None) -> Path | None:
-    if named is not None:
-        return named
-    return DEFAULT_FILE if DEFAULT_FILE.exists() else None
-
-
-def _flags(options: argparse.Namespace) -> dict[str, Any]:
-    flags = {
-        name: getattr(options, name)
-        for name in ("policy", "curves", "store", "agents", "operators", "metrics", "log_format", "log_level")
-    }
-    files = {name: getattr(options, name) for name in ("ca", "cert", "key")}
-    flags["tls"] = {name: path for name, path in files.items() if path is not None} or None
-    return flags
 
 
 if __name__ == "__main__":

@@ -9,11 +9,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 import structlog
-from prometheus_client import CollectorRegistry, start_http_server
 
 from rackpower_common.address import parse_address
 from rackpower_common.clock import BootClock
-from rackpower_common.errors import RackpowerError
+from rackpower_common.metrics import serve_metrics
 from rackpower_common.model.policy import Policy
 from rackpower_common.policy import PolicyError
 from rackpower_common.policy.report import format_problems
@@ -46,10 +45,6 @@ LEAVE_S = 3.0
 """How long the end may take."""
 
 log = structlog.get_logger("rackpower.controller")
-
-
-class MetricsError(RackpowerError):
-    """The metrics' address cannot be listened on."""
 
 
 class Process:
@@ -146,7 +141,10 @@ class Process:
         )
         await server.start()
         try:
-            self._serve_metrics(controller, desk)
+            collector = ControllerCollector(desk.status, controller, self._events, self._planner)
+            metrics = serve_metrics(self._settings.metrics, collector)
+            if metrics is not None:
+                log.info("serving metrics", address=f"{metrics.host}:{metrics.port}")
             agents, operators = str(server.agent_address), [str(one) for one in server.operator_addresses]
             log.info("listening", agents=agents, operators=operators, store=self._store.address, version=self._version)
             self._notifier.ready("listening")
@@ -159,20 +157,6 @@ class Process:
                     await server.stop(GOODBYE_S)
                     await self._reign.give_up()
                     await self._events.flush()
-
-    def _serve_metrics(self, controller: Controller, desk: ControllerDesk) -> None:
-        """Serve metrics from a daemon thread, which ends with the process."""
-        if not self._settings.metrics:
-            return
-        address = parse_address(self._settings.metrics)
-        registry = CollectorRegistry()
-        registry.register(ControllerCollector(desk.status, controller, self._events, self._planner))
-        try:
-            server, _ = start_http_server(address.port, address.host, registry)
-        except OSError as error:
-            hint = "set metrics: to another address, or to '' for none"
-            raise MetricsError(f"cannot serve metrics on {address}: {error.strerror or error}", hint) from None
-        log.info("serving metrics", address=f"{address.host}:{server.server_port}")
 
     def _jobs(self, controller: Controller, server: Server) -> Iterable[Job]:
         """Return what runs side by side; a bug in any part ends the whole, and systemd starts it again."""

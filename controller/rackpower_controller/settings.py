@@ -8,10 +8,9 @@ from typing import Literal
 from pydantic import field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from rackpower_common.address import AddressError, parse_address, require_tls
-from rackpower_common.settings import DaemonSettings, TlsSettings
+from rackpower_common.address import parse_address, require_tls
+from rackpower_common.settings import DaemonSettings, TlsSettings, checked_address, refused
 from rackpower_controller.store.address import parse_address as parse_store
-from rackpower_controller.store.base import StoreError
 
 DEFAULT_FILE = Path("/etc/rackpower/controller.yaml")
 
@@ -54,48 +53,29 @@ class ControllerSettings(DaemonSettings):
     @field_validator("agents")
     @classmethod
     def _is_address(cls, value: str) -> str:
-        return _checked(value)
+        return checked_address(value)
 
     @field_validator("advertise")
     @classmethod
     def _is_address_or_none(cls, value: str) -> str:
-        return _checked(value) if value else value
-
-    @field_validator("metrics")
-    @classmethod
-    def _can_be_scraped(cls, value: str) -> str:
-        if value and parse_address(_checked(value)).path:
-            raise ValueError("a unix socket cannot be scraped, write host:port")
-        return value
+        return checked_address(value) if value else value
 
     @field_validator("operators")
     @classmethod
     def _are_addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(_checked(one) for one in value)
+        return tuple(checked_address(one) for one in value)
 
     @field_validator("store")
     @classmethod
     def _is_store(cls, value: str) -> str:
-        try:
+        with refused():
             parse_store(value)
-        except StoreError as error:
-            raise ValueError(str(error)) from None
         return value
 
     @model_validator(mode="after")
     def _nothing_plain_beyond_this_machine(self) -> ControllerSettings:
-        try:
+        with refused():
             require_tls(parse_address(self.agents), secured=self.tls is not None, what="the port for agents")
             for address in self.operators:
                 require_tls(parse_address(address), secured=self.tls is not None, what="the port for operators")
-        except AddressError as error:
-            raise ValueError(str(error)) from None
         return self
-
-
-def _checked(value: str) -> str:
-    try:
-        parse_address(value)
-    except AddressError as error:
-        raise ValueError(str(error)) from None
-    return value

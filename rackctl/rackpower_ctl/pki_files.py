@@ -12,7 +12,6 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import Enum
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from rackpower_common.roles import Role
 from rackpower_ctl.errors import CtlError, UsageError
 
 CA_CERT: Final = "ca.pem"
@@ -31,14 +31,6 @@ CLOCK_SKEW: Final = timedelta(minutes=5)
 """Certificates are valid a little earlier than now: the other side's clock may be behind."""
 MAX_NAME: Final = 64
 """Characters of a common name, X.520's limit."""
-
-
-class Role(Enum):
-    """What a certificate is for; the value is its organisational unit."""
-
-    SERVER = "rackpower-server"
-    AGENT = "rackpower-agent"
-    OPERATOR = "rackpower-operator"
 
 
 @dataclass(frozen=True, slots=True)

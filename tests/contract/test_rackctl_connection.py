@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from rackpower_common.roles import Role
 from rackpower_common.tls import TlsFiles
 from rackpower_ctl.diagnosis import socket_verdict
-from rackpower_ctl.pki_files import Authority, Issued, Role
+from rackpower_ctl.pki_files import Authority, Issued
 from support.ctl import Ctl, Ran
 from support.operator_fake import FakeOperator, serving
 

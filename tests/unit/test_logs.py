@@ -21,14 +21,6 @@ WITHIN_S = 10.0
 SMALL_PIPE = 4096
 
 
-@pytest.fixture(autouse=True)
-def _structlog_as_before() -> Iterator[None]:
-    """Leave no configuration behind for other tests."""
-    yield
-    configure_logs("json", stream=io.StringIO())
-    structlog.reset_defaults()
-
-
 def read_some(descriptor: int) -> str:
     """Return what a pipe holds now."""
     try:

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from rackpower_common.errors import RackpowerError
 from rackpower_common.model.messages import GPUS_PER_NODE_LIMIT
-from rackpower_common.units import MILLI
+from rackpower_common.units import MILLI, cap_w_from_mw, draw_w_from_mw, s_from_ms
 
 NAME_LIMIT = 256
 """Longest name, in characters."""
@@ -74,21 +74,21 @@ def whole_cap_w(value_mw: int, field: str) -> int:
         raise WireError(f"{field} is {value_mw} mW, outside 0 to {POWER_LIMIT_MW} mW")
     if value_mw % MILLI:
         raise WireError(f"{field} is {value_mw} mW, caps are whole watts")
-    return value_mw // MILLI
+    return cap_w_from_mw(value_mw)
 
 
 def power_w(value_mw: int, field: str) -> int:
     """Return a reading in whole watts, rounded up."""
     if not 0 <= value_mw <= POWER_LIMIT_MW:
         raise WireError(f"{field} is {value_mw} mW, outside 0 to {POWER_LIMIT_MW} mW")
-    return -(-value_mw // MILLI)
+    return draw_w_from_mw(value_mw)
 
 
 def duration_s(value_ms: int, field: str) -> float:
     """Return seconds."""
     if not 0 <= value_ms <= DURATION_LIMIT_MS:
         raise WireError(f"{field} is {value_ms} ms, outside 0 to {DURATION_LIMIT_MS} ms")
-    return value_ms / MILLI
+    return s_from_ms(value_ms)
 
 
 def number(value: float, field: str) -> float:

@@ -16,7 +16,7 @@ from rackpower_common.model.messages import (
     WriteError,
     WriteFailure,
 )
-from rackpower_common.units import MILLI
+from rackpower_common.units import MILLI, cap_w_from_mw
 from rackpower_common.wire import checks, enums
 from rackpower_common.wire.checks import WireError, optional
 
@@ -100,7 +100,7 @@ def _up_w(device: agent_pb2.Device, field: str) -> int | None:
 def _down_w(device: agent_pb2.Device, field: str) -> int | None:
     """Return a largest cap in whole watts: what lies above it is refused, so down."""
     value = optional(device, field, lambda milliwatts, name: (checks.power_w(milliwatts, name), milliwatts)[1])
-    return value // MILLI if value is not None else None
+    return cap_w_from_mw(value) if value is not None else None
 
 
 def _holdings(messages: object, field: str) -> tuple[Holding, ...]:

@@ -10,7 +10,7 @@ from rackpower_controller.core.decision import Event, Severity
 from rackpower_controller.core.facts import MeterRead
 from rackpower_controller.core.ledger import account
 from rackpower_controller.core.rack_index import rack_index
-from rackpower_controller.core.reports import LET_GO_SHARE, METER_FRESH_S, PLAUSIBLE_FACTOR
+from rackpower_controller.core.reports import METER_FRESH_S, PLAUSIBLE_FACTOR, let_go_w
 from rackpower_controller.core.state import MeterBook, RackState
 
 
@@ -30,8 +30,7 @@ def meter_read(state: RackState, fact: MeterRead, policy: Policy) -> Absorbed:
         )
         return Absorbed(state, (), (Event(Severity.WARNING, "meter_implausible", message, domain=fact.domain),))
     excess_w = fact.power_w - without_extra_w
-    kept_w = max(0, before.extra_w - max(1, round(before.extra_w * LET_GO_SHARE)))
-    meter = MeterBook(fact.power_w, fact.at_s, max(0, excess_w, kept_w))
+    meter = MeterBook(fact.power_w, fact.at_s, max(0, excess_w, let_go_w(before.extra_w)))
     state = replace(state, meters={**state.meters, fact.domain: meter})
     if fact.power_w <= domain.limit_w:
         return Absorbed(state)

@@ -88,8 +88,12 @@ def _lost_feeds(spec: Node, old: RackIndex, new: RackIndex) -> tuple[Feed, ...]:
         if place is not None:
             feeds.append(Feed(place, feed.share))
         elif lost and not any(name in new.domains for name in chain):
-            feeds += [Feed(domain.name, feed.share) for domain in new.policy.domains if domain.parent is None]
+            feeds += [Feed(root, feed.share) for root in _roots(new)]
     return tuple(dict.fromkeys(feeds))
+
+
+def _roots(index: RackIndex) -> list[DomainName]:
+    return [domain.name for domain in index.policy.domains if domain.parent is None]
 
 
 def _shares(spec: Node | None, index: RackIndex) -> dict[DomainName, float]:
@@ -135,11 +139,10 @@ def _names(spec: Node) -> str:
 
 def places_under(places: tuple[Node, ...], new: RackIndex) -> tuple[Node, ...]:
     """Return former places with every feed on a domain that a policy has: one whose domain is gone, on every root."""
-    roots: list[DomainName] = [domain.name for domain in new.policy.domains if domain.parent is None]
     kept = []
     for place in places:
         feeds = [feed for feed in place.feeds if feed.domain in new.domains]
         lost = [feed for feed in place.feeds if feed.domain not in new.domains]
-        feeds += [Feed(root, feed.share) for feed in lost for root in roots]
+        feeds += [Feed(root, feed.share) for feed in lost for root in _roots(new)]
         kept.append(replace(place, feeds=tuple(feeds)))
     return tuple(kept)

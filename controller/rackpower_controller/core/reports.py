@@ -168,7 +168,7 @@ def _with_meter(state: RackState, node: NodeBook, age_s: float | None, policy: P
     """Book draw above the node's account as overhead at once, and let it go slowly (invariant 12)."""
     spec = rack_index(policy).nodes.get(node.name)
     if spec is None or node.node_power_w is None or age_s is None or age_s > METER_FRESH_S:
-        return replace(node, extra_overhead_w=_let_go_w(node.extra_overhead_w))
+        return replace(node, extra_overhead_w=let_go_w(node.extra_overhead_w))
     books = [book for book in state.gpus.values() if book.node == node.name]
     index = rack_index(policy)
     most_w = sum(index.most_w(node.name, book.device) for book in books)
@@ -176,7 +176,7 @@ def _with_meter(state: RackState, node: NodeBook, age_s: float | None, policy: P
         return replace(node, node_power_w=None)
     gpus_w = sum(with_tracking_w(exposure_w(book, policy), policy) for book in books)
     excess_w = int(node.node_power_w / spec.loss) - gpus_w - spec.overhead_w
-    return replace(node, extra_overhead_w=max(excess_w, _let_go_w(node.extra_overhead_w), 0))
+    return replace(node, extra_overhead_w=max(excess_w, let_go_w(node.extra_overhead_w), 0))
 
 
 METER_FRESH_S = 3.0
@@ -189,7 +189,8 @@ LET_GO_SHARE = 0.02
 """So much of a booked excess is let go with every report that does not confirm it: half of it in about 35 s."""
 
 
-def _let_go_w(extra_w: int) -> int:
+def let_go_w(extra_w: int) -> int:
+    """Return what is left of a booked excess, in watts, after a reading that does not confirm it."""
     return max(0, extra_w - max(1, round(extra_w * LET_GO_SHARE))) if extra_w > 0 else 0
 
 

@@ -6,7 +6,7 @@ import math
 
 from rackpower_common.model.identity import DomainName
 from rackpower_common.model.policy import Node, Policy
-from rackpower_controller.core.ledger import domain_loads_w
+from rackpower_controller.core.ledger import domain_loads_w, node_load_w
 from rackpower_controller.core.rack_index import RackIndex, rack_index
 
 _remembered: list[tuple[Policy, int]] = []
@@ -50,24 +50,20 @@ def _default_caps_w(node: Node, index: RackIndex) -> list[int]:
     return sorted(index.classes[gpus.gpu_class].default_cap_w for gpus in node.gpus for _ in range(gpus.count))
 
 
-def _load_w(node: Node, gpus_w: int) -> int:
-    return math.ceil(node.loss * (gpus_w + node.overhead_w))
-
-
 def _watts_a_gpu(node: Node, index: RackIndex) -> float:
     caps_w = _default_caps_w(node, index)
-    return _load_w(node, sum(caps_w)) / len(caps_w) if caps_w else math.inf
+    return node_load_w(node, sum(caps_w), node.overhead_w) / len(caps_w) if caps_w else math.inf
 
 
 def _with_node(node: Node, gpus_w: int, on_domains_w: dict[DomainName, float]) -> dict[DomainName, float]:
     loads_w = dict(on_domains_w)
     for feed in node.feeds:
-        loads_w[feed.domain] = loads_w.get(feed.domain, 0.0) + _load_w(node, gpus_w) * feed.share
+        loads_w[feed.domain] = loads_w.get(feed.domain, 0.0) + node_load_w(node, gpus_w, node.overhead_w) * feed.share
     return loads_w
 
 
 def _fits(node: Node, gpus_w: int, on_domains_w: dict[DomainName, float], index: RackIndex) -> bool:
-    if node.limit_w is not None and _load_w(node, gpus_w) > node.limit_w:
+    if node.limit_w is not None and node_load_w(node, gpus_w, node.overhead_w) > node.limit_w:
         return False
     loads_w = domain_loads_w(index, _with_node(node, gpus_w, on_domains_w))
     return all(loads_w[name] <= index.domains[name].ceiling_w for name in index.above(node.name))

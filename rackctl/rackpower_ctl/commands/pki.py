@@ -44,7 +44,8 @@ def issue(
     days: Days = 365,
 ) -> None:
     """Issue a certificate and its key as NAME.pem and NAME.key."""
-    from rackpower_ctl.pki_files import Authority, Role
+    from rackpower_common.roles import Role
+    from rackpower_ctl.pki_files import Authority
 
     issued = Authority.open(folder).issue(Role[role.name], name, host or (), into=out, days=days)
     print(f"ca: {issued.ca}\ncert: {issued.cert}\nkey: {issued.key}")

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from rackpower_common.address import UNIX_PATH_LIMIT
+from rackpower_common.roles import Role
 from rackpower_ctl.demo.guardian import Store
 from rackpower_ctl.errors import CtlError, UsageError
-from rackpower_ctl.pki_files import Authority, Issued, Role
+from rackpower_ctl.pki_files import Authority, Issued
 from rackpower_sim.rack import boot_id_path
 from rackpower_sim.scenario import Scenario
 from rackpower_sim.shared_state import node_path

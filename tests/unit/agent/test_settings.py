@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from rackpower_agent.main import FINE, USAGE, main
 from rackpower_agent.settings import AgentSettings
-from rackpower_common.settings import SettingsError, load_settings
+from rackpower_common.settings import load_settings
+from support.daemon_settings import forget_variables, mistakes_in
 from support.golden import GOLDEN, check_golden
 
 PREFIX = "RACKPOWER_AGENT_"
@@ -35,18 +36,13 @@ BROKEN: dict[str, bytes] = {
 }
 
 
+mistakes = partial(mistakes_in, AgentSettings)
+
+
 @pytest.fixture(autouse=True)
 def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin without any variable of ours."""
-    for name in [name for name in os.environ if name.startswith(PREFIX)]:
-        monkeypatch.delenv(name)
-
-
-def mistakes(file: Path | None, **flags: object) -> str:
-    """Return what an operator reads."""
-    with pytest.raises(SettingsError) as refused:
-        load_settings(AgentSettings, file, flags)
-    return "".join(f"{line}\n" for line in refused.value.lines)
+    forget_variables(monkeypatch, PREFIX)
 
 
 @pytest.mark.parametrize("name", BROKEN)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import io
-import os
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-import structlog
 
-from rackpower_common.logs import configure_logs
-from rackpower_common.settings import SettingsError, load_settings
+from rackpower_common.settings import load_settings
 from rackpower_controller.main import FAILED, FINE, USAGE, main
 from rackpower_controller.settings import ControllerSettings
+from support.daemon_settings import forget_variables, mistakes_in
 from support.golden import GOLDEN, check_golden
 from support.pki import authority
 from support.policies import SMALL
@@ -38,27 +35,13 @@ BROKEN: dict[str, bytes] = {
 }
 
 
+mistakes = partial(mistakes_in, ControllerSettings)
+
+
 @pytest.fixture(autouse=True)
 def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin without any variable of ours."""
-    for name in [name for name in os.environ if name.startswith(PREFIX)]:
-        monkeypatch.delenv(name)
-
-
-@pytest.fixture(autouse=True)
-def logs_as_before() -> Iterator[None]:
-    """Leave the logs as they were: the command sets them up for its own process."""
-    before = structlog.get_config()
-    yield
-    configure_logs(stream=io.StringIO())
-    structlog.configure(**before)
-
-
-def mistakes(file: Path | None, **flags: object) -> str:
-    """Return what an operator reads."""
-    with pytest.raises(SettingsError) as refused:
-        load_settings(ControllerSettings, file, flags)
-    return "".join(f"{line}\n" for line in refused.value.lines)
+    forget_variables(monkeypatch, PREFIX)
 
 
 @pytest.mark.parametrize("name", BROKEN)

@@ -9,9 +9,10 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from rackpower_common.roles import Role
 from rackpower_common.tls import TlsFiles
 from rackpower_ctl.errors import UsageError
-from rackpower_ctl.pki_files import Authority, Role
+from rackpower_ctl.pki_files import Authority
 
 
 def test_keys_are_readable_by_their_owner_only(tmp_path: Path) -> None:
