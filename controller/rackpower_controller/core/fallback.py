@@ -65,10 +65,10 @@ def _fits(index: RackIndex, share: int) -> bool:
 def fallback_w(book: GpuBook, policy: Policy) -> int:
     """Return a GPU's fallback cap in watts, inside what its device accepts."""
     index = rack_index(policy)
-    least_w, most_w = index.least_w(book.node, book.device), index.highest_grant_w(book.node, book.device)
+    bounds = index.bounds(book.node, book.device)
     gpu_class = index.class_of(book.node, book.device)
-    wished_w = _class_fallback_w(gpu_class, fallback_share(policy)) if gpu_class is not None else least_w
-    return max(least_w, min(wished_w, most_w))
+    wished_w = _class_fallback_w(gpu_class, fallback_share(policy)) if gpu_class is not None else bounds.least_w
+    return max(bounds.least_w, min(wished_w, bounds.highest_grant_w))
 
 
 def boot_reserve_misfit(policy: Policy, node: NodeName) -> str:

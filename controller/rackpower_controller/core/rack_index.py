@@ -37,6 +37,7 @@ class RackIndex:
     bottom_up: tuple[Domain, ...]
     _by_model: dict[tuple[NodeName, str], GpuClass | None] = field(default_factory=dict)
     _bounds: dict[GpuId, Bounds] = field(default_factory=dict)
+    _above: dict[NodeName, frozenset[DomainName]] = field(default_factory=dict)
 
     def class_of(self, node: NodeName, device: Device) -> GpuClass | None:
         """Return the class that describes a device: one of its node's classes first, then any; None when none fits."""
@@ -64,9 +65,12 @@ class RackIndex:
 
     def above(self, node: NodeName) -> frozenset[DomainName]:
         """Return every domain that carries a node."""
-        spec = self.nodes.get(node)
-        feeds = spec.feeds if spec else ()
-        return frozenset(name for feed in feeds for name in self.ancestors(feed.domain))
+        known = self._above.get(node)
+        if known is None:
+            spec = self.nodes.get(node)
+            feeds = spec.feeds if spec else ()
+            known = self._above[node] = frozenset(name for feed in feeds for name in self.ancestors(feed.domain))
+        return known
 
     def bounds(self, node: NodeName, device: Device) -> Bounds:
         """Return what a device may be granted and draw; worked out once for each device."""
