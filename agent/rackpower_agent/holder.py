@@ -85,7 +85,7 @@ class LeaseHolder:
         self._saver = Background("journal")
         self._to_save: SaveJournal | None = None
         self._save_due = asyncio.Event()
-        self._broken: InvariantError | None = None
+        self._broken: Exception | None = None
         self.keeper = LeaseKeeper([worker.device for worker in workers.values()], memory, boot_id, clock.now_s())
         self.tell: Callable[[WriteError], None] = _drop
         self.report_soon = asyncio.Event()
@@ -113,13 +113,11 @@ class LeaseHolder:
         if self._broken is not None:
             return
         try:
-            actions = self.keeper.handle(event, self._clock.now_s())
-        except InvariantError as broken:
+            self._carry_out(self.keeper.handle(event, self._clock.now_s()))
+        except Exception as broken:  # noqa: BLE001 - a bug here leaves no cap above its fallback
             self.fail(broken)
-            return
-        self._carry_out(actions)
 
-    def fail(self, broken: InvariantError) -> None:
+    def fail(self, broken: Exception) -> None:
         """Take nothing in any more and lower every GPU to min(cap in force, fallback): a fact does not hold.
 
         `run` raises it once the drivers have had their time.
@@ -128,7 +126,8 @@ class LeaseHolder:
             return
         self._broken = broken
         caps_w = emergency_caps(self.keeper.state)
-        log.critical("a fact of the safety argument does not hold, lowering", error=str(broken), caps_w=caps_w)
+        bug = None if isinstance(broken, InvariantError) else broken
+        log.critical("the leases cannot be kept, lowering", error=str(broken), caps_w=caps_w, exc_info=bug)
         for gpu, cap_w in caps_w.items():
             self._workers[gpu].write(cap_w, 0)
 
@@ -136,7 +135,7 @@ class LeaseHolder:
         """Keep time and the journal for ever.
 
         Raises:
-            InvariantError: A fact of the safety argument does not hold; every cap was lowered first.
+            Exception: A fact of the safety argument does not hold, or a bug; every cap was lowered first.
         """
         await beside(self._save_what_is_due(), self._keep_time())
 

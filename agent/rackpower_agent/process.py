@@ -29,7 +29,6 @@ from rackpower_agent.metrics import AgentCollector
 from rackpower_agent.reporting import build_hello, build_report
 from rackpower_agent.settings import AgentSettings
 from rackpower_common.clock import BootClock
-from rackpower_common.errors import InvariantError
 from rackpower_common.metrics import serve_metrics
 from rackpower_common.model.identity import NodeName
 from rackpower_common.model.messages import Hello, Report
@@ -41,6 +40,9 @@ DEVICES_RETRY_S: Final = 5.0
 
 STATUS_S: Final = 1.0
 """How often, at most, the watchdog is fed and the status line told."""
+
+SAFE_WITHIN_S: Final = 10.0
+"""Metrics wait so long for the first caps: a port in use must keep no cap up, a hung driver must not hide itself."""
 
 log = structlog.get_logger("rackpower.agent")
 
@@ -62,7 +64,7 @@ class Process:
         self._clock = BootClock()
         self._notifier = Notifier()
         self._stop = asyncio.Event()
-        self._broken: InvariantError | None = None
+        self._broken: Exception | None = None
         self._instance = uuid.uuid4().hex
         self._backends = Backends(settings.devices)
         self._facts = Facts(
@@ -139,14 +141,13 @@ class Process:
         node, health = self._settings.node, self._facts.health
         standing = dialler.standing
         collector = AgentCollector(node, workers, holder.keeper, standing, lambda: dict(health), self._clock)
-        serve_metrics(self._settings.metrics, collector)
         holder.start()
 
         async def farewell() -> None:
             self._notifier.stopping("saying goodbye, every cap stays")
             await dialler.say_goodbye("the agent stops")
 
-        jobs = (self._keep(holder), dialler.run(), self._facts.run(), self._tell_systemd(holder, dialler))
+        jobs = (self._keep(holder), dialler.run(), self._facts.run(), self._tell_systemd(holder, dialler, collector))
         try:
             await run_until(self._stop, jobs, farewell)
         finally:
@@ -157,7 +158,7 @@ class Process:
         """Keep the leases; a fact that does not hold ends the agent in order, after the caps were lowered."""
         try:
             await holder.run()
-        except InvariantError as broken:
+        except Exception as broken:  # noqa: BLE001 - comes out of `run` after the farewell
             self._broken = broken
             self._stop.set()
 
@@ -182,12 +183,20 @@ class Process:
         jitter = Random()  # noqa: S311 - no secret
         return Dialler(link, self._settings.controllers, holder, hello, report, self._clock, jitter)
 
-    async def _tell_systemd(self, holder: LeaseHolder, dialler: Dialler) -> None:
-        """READY once every GPU stands at a safe cap; alive while the leases are kept, and only then."""
-        ready, told = False, ""
+    async def _tell_systemd(self, holder: LeaseHolder, dialler: Dialler, collector: AgentCollector) -> None:
+        """READY once every GPU stands at a safe cap; alive while the leases are kept, and only then.
+
+        Raises:
+            MetricsError: The port is in use; the caps were lowered first.
+        """
+        ready, served, told = False, False, ""
+        serve_at_s = self._clock.now_s() + SAFE_WITHIN_S
         while True:
             await holder.kept.wait()
             holder.kept.clear()
+            if not served and (holder.keeper.ready() or self._clock.now_s() >= serve_at_s):
+                serve_metrics(self._settings.metrics, collector)
+                served = True
             standing = dialler.standing
             where = f"term {standing.term} at {standing.peer}" if standing.peer else f"no controller: {standing.detail}"
             if not ready and holder.keeper.ready():

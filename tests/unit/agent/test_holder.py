@@ -151,6 +151,29 @@ async def test_a_broken_fact_lowers_to_the_fallback_and_ends_the_agent(tmp_path:
         assert node.gpus[0].writes[-1] == 300
 
 
+async def test_a_bug_met_on_a_device_threads_news_lowers_to_the_fallback_and_ends_the_agent(tmp_path: Path) -> None:
+    """No cap stays up with nobody to end its lease: code that fails on one GPU's refusal brings the other down."""
+    refusing, other = FakeGpu(device("GPU-0")), FakeGpu(device("GPU-1"))
+    async with held(tmp_path, refusing, other) as node:
+        node.holder.tell = fails
+
+        async def stray() -> None:
+            await stands(node, 200)
+            node.holder.handle(BatchReceived(GrantBatch(TERM, (grant(1, 600, gpu="GPU-1", fallback_w=300),))))
+            await async_wait_until(lambda: other.requested_w == 600, within_s=PATIENCE_S, what="the grant")
+            refusing.write_fails = OSError("refused")
+            node.holder.handle(BatchReceived(GrantBatch(TERM, (grant(1, 600, fallback_w=300),))))
+
+        with pytest.raises(LookupError, match="nobody wrote this down"):
+            await beside(stray(), node.holder.run())
+        assert other.requested_w == 300
+
+
+def fails(error: WriteError) -> None:
+    """Be a bug."""
+    raise LookupError(f"nobody wrote this down: {error.detail}")
+
+
 async def breaks(node: Held) -> None:
     """Hold 600 W, then find a fact that does not hold."""
     await stands(node, 200)
