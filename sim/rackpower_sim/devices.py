@@ -12,7 +12,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from rackpower_agent.devices.base import Backend, BackendUnavailable, CapReading, DeviceError, Gpu, Listing, Sample
+from rackpower_agent.devices.base import (
+    Backend,
+    BackendUnavailable,
+    CapReading,
+    DeviceError,
+    Gpu,
+    GpuProcess,
+    Listing,
+    Sample,
+)
 from rackpower_common.model.device import (
     CapControl,
     Device,
@@ -144,6 +153,10 @@ class SimulatedGpu:
         if failure is not None:
             reason, words = failure
             raise DeviceError(f"GPU {self._device.gpu}: {words} when asked for {cap_w} W", reason, str(gpu.result))
+
+    def processes(self) -> tuple[GpuProcess, ...]:
+        """Simulated servers are no processes."""
+        return ()
 
     def _state(self) -> tuple[NodeState, GpuState]:
         try:

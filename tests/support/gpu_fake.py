@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rackpower_agent.devices.base import BackendUnavailable, CapReading, DeviceError, Gpu, Listing, Sample
+from rackpower_agent.devices.base import BackendUnavailable, CapReading, DeviceError, Gpu, GpuProcess, Listing, Sample
 from rackpower_agent.lease.events import Event
 from rackpower_common.model.device import Device, PowerReading
 from rackpower_common.model.messages import WriteFailure
@@ -98,6 +98,10 @@ class FakeGpu:
         if self.fails is not None:
             raise self.fails
         return CapReading(self.requested_w, self.enforced_w)
+
+    def processes(self) -> tuple[GpuProcess, ...]:
+        """Nobody."""
+        return ()
 
     def write_cap(self, cap_w: int) -> None:
         """Take a cap."""

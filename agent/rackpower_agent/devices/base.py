@@ -1,6 +1,6 @@
 """What the agent asks of a GPU, whoever made it.
 
-A backend lists the node's GPUs; each GPU answers five blocking calls. They are made on that GPU's own worker
+A backend lists the node's GPUs; each GPU answers a few blocking calls. They are made on that GPU's own worker
 thread and may hang: the deadline is the worker's business, not theirs. Whole watts; vendor units end here.
 """
 
@@ -58,6 +58,15 @@ class Sample:
     health_detail: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process that has a GPU open; `pid` is the host's. `memory_bytes` is None where the driver does not say."""
+
+    pid: int
+    name: str = ""
+    memory_bytes: int | None = None
+
+
 class Gpu(Protocol):
     """One GPU. Every call may block and may raise `DeviceError`."""
 
@@ -80,6 +89,10 @@ class Gpu(Protocol):
 
     def write_cap(self, cap_w: int) -> None:
         """Ask the driver for a cap. Returning means that the driver accepted it, not that it is in force."""
+        ...
+
+    def processes(self) -> tuple[GpuProcess, ...]:
+        """Read who has the GPU open, partitions included; empty where the driver does not say."""
         ...
 
 
