@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
+from rackpower_agent.deadline import all_within
 from rackpower_agent.devices.base import BackendUnavailable, DeviceError, Gpu
 from rackpower_agent.hardware import Hardware
 from rackpower_common.clock import Clock
@@ -69,18 +71,8 @@ def cap_all(gpus: Iterable[Gpu], clock: Clock, deadline_s: float = DEADLINE_S) -
         deadline_s: How long all of it may take, in seconds; what has not returned by then has failed.
     """
     gpus = tuple(gpus)
-    done: dict[str, Capped] = {}
-
-    def cap(gpu: Gpu) -> None:
-        done[gpu.device.gpu] = cap_at_minimum(gpu)
-
-    threads = [threading.Thread(target=cap, args=(gpu,), daemon=True) for gpu in gpus]
-    for thread in threads:
-        thread.start()
-    ends_s = clock.now_s() + deadline_s
-    for thread in threads:
-        thread.join(max(0.0, ends_s - clock.now_s()))
-    finished = dict(done)
+    calls = {gpu.device.gpu: partial(cap_at_minimum, gpu) for gpu in gpus}
+    finished = all_within(calls, clock, deadline_s)
     return tuple(finished.get(gpu.device.gpu) or _hung(gpu, deadline_s) for gpu in gpus)
 
 

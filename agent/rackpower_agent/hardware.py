@@ -45,6 +45,11 @@ class Backends:
         self._wanted = wanted
         self._backends: dict[str, Backend] = {name: load_plugin(DEVICES, name) for name in wanted}
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the backends' names."""
+        return tuple(self._backends)
+
     def open(self) -> Hardware:
         """List the GPUs of every backend. Blocks as long as the drivers do.
 

@@ -29,8 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run an agent until SIGTERM or Ctrl-C, or set boot caps.
 
     Returns:
-        0 when all is well, 1 when it cannot go on (boot-cap: a GPU is not at its smallest cap), 2 for wrong settings:
-        only a person can mend them, a restart does not.
+        0 when all is well, 1 when it cannot go on (boot-cap: a GPU is not at its smallest cap; doctor: the node cannot
+        be managed), 2 for wrong settings: only a person can mend them, a restart does not.
     """
     options = _parser().parse_args(arguments)
     try:
@@ -47,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _check(settings)
         if options.command == "boot-cap":
             return _boot_cap(settings, options.wait)
+        if options.command == "doctor":
+            return _doctor(settings, try_writes=options.write_test, as_script=options.json)
         return asyncio.run(Process(settings, version("rackpower")).run())
     except PluginError as error:
         print(f"rackpower-agent: error: {error}", file=sys.stderr)
@@ -83,6 +85,20 @@ def _boot_cap(settings: AgentSettings, wait_s: float) -> int:
     return FAILED if any(one.failure for one in capped) or not hardware.complete else FINE
 
 
+def _doctor(settings: AgentSettings, *, try_writes: bool, as_script: bool) -> int:
+    """Examine the node and say what was found."""
+    # the daemon, which stays small, needs nothing of it
+    from rackpower_agent.doctor.examination import examine_node
+    from rackpower_agent.doctor.report import as_json, as_text
+
+    examination = examine_node(settings, BootClock(), try_writes=try_writes)
+    if as_script:
+        print(as_json(examination, version("rackpower")))
+    else:
+        print(*as_text(examination), sep="\n")
+    return FINE if examination.manageable else FAILED
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rackpower-agent",
@@ -92,9 +108,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "command",
         nargs="?",
-        choices=["run", "boot-cap"],
+        choices=["run", "boot-cap", "doctor"],
         default="run",
-        help="run (default), or boot-cap: set every GPU to its smallest cap and end",
+        help="run (default); boot-cap: set every GPU to its smallest cap and end; doctor: say what this node's agent "
+        "sees and may do",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help=f"settings; {DEFAULT_FILE} if it is there")
     parser.add_argument("--node", metavar="NAME", help="this node's name in the policy; by default the host's")
@@ -104,6 +121,10 @@ def _parser() -> argparse.ArgumentParser:
     add_shared_flags(parser)
     parser.add_argument(
         "--wait", type=_seconds, default=0.0, metavar="SECONDS", help="boot-cap: how long drivers may take to come up"
+    )
+    parser.add_argument("--json", action="store_true", help="doctor: one JSON object, for scripts")
+    parser.add_argument(
+        "--write-test", action="store_true", help="doctor: lower every cap by a few watts, put it back, and see"
     )
     parser.add_argument("--check", action="store_true", help="check the settings, start nothing")
     parser.add_argument("--version", action="version", version=f"rackpower-agent {version('rackpower')}")
