@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
@@ -11,7 +12,7 @@ from rackpower_agent.deadline import all_within
 from rackpower_agent.devices.base import BackendUnavailable, Gpu
 from rackpower_agent.doctor.finding import Area, Finding, Level
 from rackpower_agent.doctor.gpus import Examined, examine, findings_of, unlike
-from rackpower_agent.doctor.host import examine_clock, examine_controllers, examine_folder, examine_tls, utc_now
+from rackpower_agent.doctor.host import examine_clock, examine_controllers, examine_folder, examine_tls
 from rackpower_agent.doctor.units import Systemctl, examine_units, systemctl, unit_of
 from rackpower_agent.doctor.write_test import write_test
 from rackpower_agent.hardware import Backends, Hardware, HardwareError
@@ -65,7 +66,8 @@ def examine_node(
         answering = {one.device.gpu for one in seen if not one.hung}  # a hung device takes no further call
         found.extend(_written(settings, [gpu for gpu in gpus if gpu.device.gpu in answering], clock))
     found.extend(examine_folder(settings.state_dir))
-    found.extend(examine_tls(settings.tls.files() if settings.tls is not None else None, utc_now()))
+    now = datetime.fromtimestamp(clock.unix_s(), UTC)
+    found.extend(examine_tls(settings.tls.files() if settings.tls is not None else None, now))
     found.extend(examine_controllers(settings))
     found.extend(examine_clock())
     in_use = sorted({unit_of(process.pid) for one in seen for process in one.processes})

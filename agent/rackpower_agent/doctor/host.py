@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -81,9 +81,11 @@ def examine_controllers(settings: AgentSettings) -> tuple[Finding, ...]:
         return (Finding(Level.PROBLEM, Area.SETTINGS, "no_controllers", "controllers", words, do),)
     tls = settings.tls.files() if settings.tls is not None else None
     try:
-        answers = asyncio.run(_ask_all(settings.controllers, tls))
+        if tls is not None:
+            tls.check()
     except TlsError:
         return ()  # told already
+    answers = asyncio.run(_ask_all(settings.controllers, tls))
     reached = [address for address, (code, _) in answers.items() if code in (None, grpc.StatusCode.UNIMPLEMENTED)]
     return tuple(_controller(address, *answer, others=bool(reached)) for address, answer in answers.items())
 
@@ -93,9 +95,9 @@ Answer = tuple[grpc.StatusCode | None, str]
 
 
 async def _ask_all(addresses: Iterable[str], tls: TlsFiles | None) -> dict[str, Answer]:
-    addresses = tuple(addresses)
-    answers = await asyncio.gather(*(_ask(address, tls) for address in addresses))
-    return dict(zip(addresses, answers, strict=True))
+    async with asyncio.TaskGroup() as group:
+        asked = {address: group.create_task(_ask(address, tls)) for address in addresses}
+    return {address: task.result() for address, task in asked.items()}
 
 
 async def _ask(address: str, tls: TlsFiles | None) -> Answer:
@@ -123,8 +125,3 @@ def _controller(address: str, code: grpc.StatusCode | None, words: str, *, other
     kind = "tls_refused" if refused else "unreachable"
     do = "check tls: on both sides, and the names in its certificate" if refused else "check address, firewall, service"
     return Finding(level, Area.CONTROLLER, kind, address, f"it does not answer: {words}", do)
-
-
-def utc_now() -> datetime:
-    """Return the time that certificates are judged by."""
-    return datetime.now(UTC)
