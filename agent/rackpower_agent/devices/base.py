@@ -33,7 +33,17 @@ class DeviceError(RackpowerError):
 
 
 class BackendUnavailable(RackpowerError):
-    """A vendor's library or driver is not there; the agent says so and tries again."""
+    """A vendor's library or driver is not there; the agent says so and tries again.
+
+    Args:
+        message: What is missing.
+        hint: What to do.
+        absent: No GPU of that vendor is on the bus either, so that nothing is missing beside another vendor's GPUs.
+    """
+
+    def __init__(self, message: str, hint: str = "", *, absent: bool = False) -> None:
+        super().__init__(message, hint)
+        self.absent = absent
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +108,12 @@ class Gpu(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The GPUs of a node in a stable order, and whether the list is complete."""
+    """The GPUs of a node in a stable order, and whether the list is complete. `library` says who answered."""
 
     gpus: tuple[Gpu, ...]
     complete: bool
     detail: str = ""
+    library: str = ""
 
 
 class Backend(Protocol):
