@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from rackpower_common.model.identity import GpuId, NodeName, StreamId, Term
+from rackpower_common.model.identity import NodeName, StreamId, Term
 from rackpower_common.model.messages import (
     AgentGoodbye,
     ControllerGoodbye,
@@ -31,7 +31,7 @@ from rackpower_controller.core.facts import (
     TermTaken,
     WriteFailed,
 )
-from rackpower_controller.core.planning import Plan
+from rackpower_controller.core.planning import Plan, PlanRequest
 from rackpower_controller.core.requests import plan_request
 from rackpower_controller.core.state import RackState
 from rackpower_controller.core.waterfill import waterfill
@@ -46,6 +46,16 @@ GIVE_WAY_S = 10.0
 """How long a fenced controller stays out before it asks for a term again."""
 
 
+Plans = Callable[[PlanRequest], Plan]
+"""A planner in virtual time is never late: how long it takes is `PLAN_S`."""
+
+
+def plan_by_waterfill(request: PlanRequest) -> Plan:
+    """Plan without a solver: what the product falls back to, and quick enough for many seeds."""
+    targets = dict(zip(request.membership, waterfill(request), strict=True))
+    return Plan(request.revision, request.membership, request.ceilings_w, targets, "waterfill", 0.0, 0.0)
+
+
 def _silence(at_s: float, words: str) -> None:
     """Nobody listens."""
 
@@ -53,12 +63,21 @@ def _silence(at_s: float, words: str) -> None:
 class ControllerShell:
     """One controller process."""
 
-    def __init__(self, name: str, policy: Policy, network: Network, store: Store, time: Scheduler) -> None:
+    def __init__(
+        self,
+        name: str,
+        policy: Policy,
+        network: Network,
+        store: Store,
+        time: Scheduler,
+        plans: Plans = plan_by_waterfill,
+    ) -> None:
         self.name = name
         self.policy = policy
         self.network = network
         self.store = store
         self.time = time
+        self.plans = plans
         self.alive = False
         self.retired = False
         self.life = 0
@@ -198,9 +217,7 @@ class ControllerShell:
 
     def _replan(self) -> None:
         request = plan_request(self.state, self.policy, self.time.now_s)
-        caps_w = waterfill(request)
-        targets: dict[GpuId, int] = dict(zip(request.membership, caps_w, strict=True))
-        plan = Plan(request.revision, request.membership, request.ceilings_w, targets, "waterfill", 0.0, 0.0)
+        plan = self.plans(request)
 
         def accept() -> None:
             self.plan = plan

@@ -10,7 +10,7 @@ from rackpower_common.model.identity import ClassName, DomainName, GpuId, NodeNa
 from rackpower_common.model.policy import Curve, Domain, Feed, GpuClass, Node, NodeGpus, Policy
 from rackpower_sim.checkers import BudgetChecker, Excess
 from rackpower_sim.world.agents import AgentShell
-from rackpower_sim.world.controllers import ControllerShell
+from rackpower_sim.world.controllers import ControllerShell, Plans, plan_by_waterfill
 from rackpower_sim.world.hardware import Node as Hardware
 from rackpower_sim.world.link import Network, Stream, Weather
 from rackpower_sim.world.scheduler import Scheduler
@@ -26,15 +26,15 @@ GRACE_S = 9.0
 Fault = Callable[["World"], None]
 
 
-def small_policy(nodes: int, gpus: int, share: float = 0.65, revision: str = "one") -> Policy:
-    """Return a policy of two PDUs under one rack, worth `share` of nameplate."""
+def small_policy(nodes: int, gpus: int, share: float = 0.65, revision: str = "one", *, crossed: bool = False) -> Policy:
+    """Return a policy of two PDUs under one rack, worth `share` of nameplate; `crossed` nodes hang on both."""
     specs, nameplate_w = [], {"pdu-a": 0.0, "pdu-b": 0.0}
     for number in range(nodes):
         kind = "big" if number % 2 == 0 else "small"
         pdu = "pdu-a" if number % 3 else "pdu-b"
         spec = Node(
             name=NodeName(f"node-{number}"),
-            feeds=(Feed(DomainName(pdu), 1.0),),
+            feeds=_both(pdu) if crossed and number % 4 else (Feed(DomainName(pdu), 1.0),),
             gpus=(NodeGpus(ClassName(kind), gpus),),
             overhead_w=200,
             boot_overhead_w=250,
@@ -42,11 +42,19 @@ def small_policy(nodes: int, gpus: int, share: float = 0.65, revision: str = "on
             priority=50 + number % 3,
         )
         specs.append(spec)
-        nameplate_w[pdu] += spec.loss * (gpus * MODELS[kind].max_cap_w + spec.overhead_w)
+        for feed in spec.feeds:
+            load_w = spec.loss * (gpus * MODELS[kind].max_cap_w + spec.overhead_w)
+            nameplate_w[feed.domain] += feed.share * load_w
     total_w = int(share * sum(nameplate_w.values()))
     domains = [_domain("rack", None, total_w)]
     domains += [_domain(name, "rack", int(0.8 * watts) + 400) for name, watts in nameplate_w.items()]
     return Policy(Revision(revision), tuple(domains), tuple(specs), tuple(MODELS.values()))
+
+
+def _both(pdu: str) -> tuple[Feed, ...]:
+    """Return feeds that put a node's load on both PDUs, unevenly."""
+    other = "pdu-a" if pdu == "pdu-b" else "pdu-b"
+    return (Feed(DomainName(pdu), 0.7), Feed(DomainName(other), 0.3))
 
 
 def _domain(name: str, parent: str | None, limit_w: int) -> Domain:
@@ -77,7 +85,14 @@ class Outcome:
 class World:
     """The rack in virtual time."""
 
-    def __init__(self, seed: int, policy: Policy, weather: Weather | None = None, controllers: int = 1) -> None:
+    def __init__(
+        self,
+        seed: int,
+        policy: Policy,
+        weather: Weather | None = None,
+        controllers: int = 1,
+        planner: Callable[[], Plans] = lambda: plan_by_waterfill,
+    ) -> None:
         self.time = Scheduler(seed)
         self.policy = policy
         self.network = Network(self.time, weather or Weather())
@@ -92,7 +107,7 @@ class World:
             self.hardware[spec.name] = Hardware(spec.name, devices, self.time)
             self.agents[spec.name] = AgentShell(self.hardware[spec.name], self.network, self.time, self._dial)
         self.controllers = [
-            ControllerShell(f"controller-{number}", policy, self.network, self.store, self.time)
+            ControllerShell(f"controller-{number}", policy, self.network, self.store, self.time, planner())
             for number in range(controllers)
         ]
         for controller in self.controllers:
