@@ -64,16 +64,23 @@ def lowers(
         targets_w: Caps that the plan wants.
         now_s: The time.
         admissions: Nodes that wait no longer: a controller that starts anew must not take a working rack to its minima.
+
+    A GPU whose agent holds no grant goes to its minimum by itself, before its node starts any work: our first grant is
+    no higher, or it would lift a cap that nothing has funded. From there a raise needs room like any other.
     """
     chosen: dict[GpuId, Lower] = {}
     least_change_w = 1 if _raise_waits(state, policy, books, commanded_w, targets_w, now_s) else policy.dead_band_w
     for gpu in sorted(commanded_w):
         book, held_w = state.gpus[gpu], commanded_w[gpu]
         cap_w = min(held_w, needed_w.get(gpu, held_w))
-        wished_w = _wished_w(book, books, targets_w.get(gpu, held_w), admitted=book.node in admissions)
-        if wished_w <= held_w - least_change_w or (wished_w < held_w and _must(book, wished_w)):
+        waits = _keeps_minimum(book, books, admitted=book.node in admissions)
+        least_w = books.index.least_w(book.node, book.device)
+        wished_w = least_w if waits else _wished_w(book, books, targets_w.get(gpu, held_w))
+        if wished_w <= held_w - least_change_w or (wished_w < held_w and (waits or _must(book, wished_w))):
             cap_w = min(cap_w, wished_w)
         if cap_w < held_w and _hung(book):
+            if waits and book.granted_w is None:
+                continue  # its agent is lowering it: a grant of what still stands would lift it again
             cap_w = held_w
         fallback = fallback_w(book, policy)
         if cap_w < held_w or _needs_grant(book, fallback, held_w, policy, now_s):
@@ -98,14 +105,19 @@ def _raise_waits(
     )
 
 
-def _wished_w(book: GpuBook, books: Account, target_w: int, *, admitted: bool) -> int:
-    node = books.nodes[book.node]
-    least_w = books.index.least_w(book.node, book.device)
-    if node.state is NodeState.WAITING and not admitted:
-        return least_w
-    if book.ceiling_w is not None:
-        return max(least_w, min(target_w, book.ceiling_w))
-    return target_w
+def _keeps_minimum(book: GpuBook, books: Account, *, admitted: bool) -> bool:
+    """Whether a GPU may hold no more than its minimum yet: its node waits, or its agent holds no grant of anybody."""
+    if books.nodes[book.node].state is NodeState.WAITING and not admitted:
+        return True
+    holds_nothing = book.last is None or book.last.holding.lease_remaining_s is None
+    return book.granted_w is None and holds_nothing
+
+
+def _wished_w(book: GpuBook, books: Account, target_w: int) -> int:
+    """Return the plan's cap in watts, below a foreign ceiling."""
+    if book.ceiling_w is None:
+        return target_w
+    return max(books.index.least_w(book.node, book.device), min(target_w, book.ceiling_w))
 
 
 def _must(book: GpuBook, wished_w: int) -> bool:
