@@ -130,8 +130,8 @@ def _store_trouble(random: Random, at_s: float, names: list[str]) -> list[tuple[
 
     def down(world: World) -> None:
         world.store.up = False
-        if empty:
-            world.store.lose_everything()
+        if empty and set(world.places.values()) == set(world.policy.nodes):
+            world.store.lose_everything()  # not while it alone may know where a dropped node hangs: docs/safety-case.md
 
     def back(world: World) -> None:
         world.store.up = True
@@ -158,7 +158,7 @@ def _policy_edits(random: Random, at_s: float, names: list[str]) -> list[tuple[f
 
     def edit(world: World) -> None:
         if world.store.policy is None:
-            return  # a node dropped while nobody remembers where it hung: docs/safety-case.md says so
+            return  # the same: a node dropped while nobody remembers where it hung
         nodes = [_moved(spec) if spec.name == name and not drops else spec for spec in world.policy.nodes]
         kept = tuple(spec for spec in nodes if spec.name != name or not drops)
         revision = Revision(f"{'without' if drops else 'moving'} {name} at {at_s:.1f}")
