@@ -27,8 +27,16 @@ def mw_from_w(power_w: float) -> int:
 
 
 def ms_from_s(duration_s: float) -> int:
-    """Return milliseconds, rounded down: a lease or an age may only be stated shorter."""
-    return math.floor(duration_s * MILLI)
+    """Return milliseconds, rounded down: a lease or an age may only be stated shorter.
+
+    But for the noise of floats: 1.001 s are 1001 ms.
+    """
+    return math.floor(round(duration_s * MILLI, 6))
+
+
+def ms_up_from_s(duration_s: float) -> int:
+    """Return milliseconds, rounded up, but for the noise of floats."""
+    return math.ceil(round(duration_s * MILLI, 6))
 
 
 def s_from_ms(duration_ms: int) -> float:

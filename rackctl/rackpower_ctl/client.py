@@ -30,6 +30,7 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),  # this one decides in gRPC 1.85, and is 60 s unless told
 )
 PolicyFiles = Sequence[tuple[str, bytes]]
 _CODES: Final = {

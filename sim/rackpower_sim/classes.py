@@ -7,7 +7,6 @@ Only the standard library here: the agent's process imports this package too.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -48,10 +47,6 @@ class GpuTruth:
         """Return what a busy GPU serves at a draw in watts."""
         below = max(0.0, 1.0 - draw_w / self.natural_draw_w)
         return self.peak_tokens_per_s * max(0.0, 1.0 - self.b * float(below**self.c))
-
-    def with_curve(self, natural_draw_w: float, b: float, c: float, peak_tokens_per_s: float) -> GpuTruth:
-        """Return the same GPU with another curve."""
-        return dataclasses.replace(self, natural_draw_w=natural_draw_w, b=b, c=c, peak_tokens_per_s=peak_tokens_per_s)
 
 
 _NO_SWEEP: Final = "no public cap sweep under LLM load; inside the range fitted to other parts"

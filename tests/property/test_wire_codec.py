@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from rackpower.v1 import agent_pb2
 from rackpower_common.model.messages import AgentMessage, ControllerMessage
-from rackpower_common.wire.checks import WireError, ms_down, ms_up
+from rackpower_common.units import ms_from_s, ms_up_from_s
+from rackpower_common.wire.checks import WireError
 from rackpower_common.wire.controller_messages import decode_controller_message, encode_controller_message
 from rackpower_common.wire.decode_agent import decode_agent_message
 from rackpower_common.wire.encode_agent import encode_agent_message
@@ -42,8 +43,8 @@ def test_durations_round_to_their_safe_side(duration_s: float) -> None:
     """Down never states longer, up never shorter, but for float noise; neither is off by more than 1 ms."""
     exact_ms = duration_s * 1000
     noise_ms = 1e-6 + exact_ms * 1e-15
-    assert exact_ms - 1 - noise_ms <= ms_down(duration_s) <= exact_ms + noise_ms
-    assert exact_ms - noise_ms <= ms_up(duration_s) <= exact_ms + 1 + noise_ms
+    assert exact_ms - 1 - noise_ms <= ms_from_s(duration_s) <= exact_ms + noise_ms
+    assert exact_ms - noise_ms <= ms_up_from_s(duration_s) <= exact_ms + 1 + noise_ms
 
 
 HOSTILE: dict[int, list[object]] = {

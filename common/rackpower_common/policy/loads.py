@@ -66,21 +66,6 @@ def minimum_gpu_sums_w(policy: Policy) -> Mapping[NodeName, int]:
     return {node.name: _sum_w(node, {name: item.min_cap_w for name, item in classes.items()}) for node in policy.nodes}
 
 
-def maximum_gpu_sums_w(policy: Policy) -> Mapping[NodeName, int]:
-    """Return Σ largest draw of each node's GPUs, whole watts: what counts where nothing is known."""
-    classes = _classes(policy)
-    most = {name: max(item.largest_draw_w, item.max_cap_w) for name, item in classes.items()}
-    return {node.name: _sum_w(node, most) for node in policy.nodes}
-
-
-def default_gpu_sums_w(policy: Policy) -> Mapping[NodeName, int]:
-    """Return Σ default cap (nameplate) of each node's GPUs, whole watts."""
-    classes = _classes(policy)
-    return {
-        node.name: _sum_w(node, {name: item.default_cap_w for name, item in classes.items()}) for node in policy.nodes
-    }
-
-
 def fallback_gpu_sums_w(policy: Policy) -> Mapping[NodeName, int]:
     """Return Σ fallback of each node's GPUs, whole watts; automatic ones, and nodes that are off, at their minimum."""
     classes = _classes(policy)

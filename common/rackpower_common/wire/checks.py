@@ -131,16 +131,6 @@ def counter(value: int, field: str) -> int:
     return value
 
 
-def ms_down(duration_s: float) -> int:
-    """Return milliseconds, rounded down, but for the noise of floats: 1.001 s are 1001 ms."""
-    return math.floor(round(duration_s * MILLI, 6))
-
-
-def ms_up(duration_s: float) -> int:
-    """Return milliseconds, rounded up, but for the noise of floats."""
-    return math.ceil(round(duration_s * MILLI, 6))
-
-
 def sent_rate(value: float | None) -> float | None:
     """Return a rate if it can be meant; a source's nonsense is left out and must not silence its node."""
     return value if value is not None and 0 <= value <= RATE_LIMIT else None

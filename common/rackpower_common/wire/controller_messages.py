@@ -13,7 +13,7 @@ from rackpower_common.model.messages import (
     Renewal,
     Welcome,
 )
-from rackpower_common.units import mw_from_w
+from rackpower_common.units import ms_from_s, mw_from_w
 from rackpower_common.wire import checks
 from rackpower_common.wire.checks import WireError
 from rackpower_common.wire.decode_agent import decode_term
@@ -26,7 +26,7 @@ def encode_controller_message(message: ControllerMessage) -> agent_pb2.ConnectRe
         case Welcome():
             welcome = agent_pb2.Welcome(
                 term=term_message(message.term),
-                report_period_milliseconds=checks.ms_down(message.report_period_s),
+                report_period_milliseconds=ms_from_s(message.report_period_s),
                 controller_version=message.controller_version,
                 protocol_version=message.protocol_version,
                 features=message.features,
@@ -44,7 +44,7 @@ def encode_controller_message(message: ControllerMessage) -> agent_pb2.ConnectRe
                 reason=message.reason.value,
                 detail=checks.text(message.detail),
                 leader=message.leader,
-                retry_after_milliseconds=checks.ms_down(message.retry_after_s),
+                retry_after_milliseconds=ms_from_s(message.retry_after_s),
             )
             return agent_pb2.ConnectResponse(goodbye=goodbye)
 
@@ -71,14 +71,14 @@ def _grant_message(grant: Grant) -> agent_pb2.Grant:
         gpu_uuid=grant.gpu,
         cap_milliwatts=mw_from_w(grant.cap_w),
         fallback_cap_milliwatts=mw_from_w(grant.fallback_w),
-        lease_milliseconds=checks.ms_down(grant.lease_s),
+        lease_milliseconds=ms_from_s(grant.lease_s),
         sequence=grant.sequence,
     )
 
 
 def _renewal_message(renewal: Renewal) -> agent_pb2.Renewal:
     return agent_pb2.Renewal(
-        gpu_uuid=renewal.gpu, sequence=renewal.sequence, lease_milliseconds=checks.ms_down(renewal.lease_s)
+        gpu_uuid=renewal.gpu, sequence=renewal.sequence, lease_milliseconds=ms_from_s(renewal.lease_s)
     )
 
 

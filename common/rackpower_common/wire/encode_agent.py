@@ -14,7 +14,7 @@ from rackpower_common.model.messages import (
     Report,
     WriteError,
 )
-from rackpower_common.units import MILLI, mw_from_w
+from rackpower_common.units import MILLI, ms_from_s, ms_up_from_s, mw_from_w
 from rackpower_common.wire import checks, enums
 
 COUNT_LIMIT = 2**32 - 1
@@ -47,12 +47,12 @@ def _mw(watts: int | None) -> int | None:
 
 
 def _ms(seconds: float | None) -> int | None:
-    return checks.ms_down(seconds) if seconds is not None else None
+    return ms_from_s(seconds) if seconds is not None else None
 
 
 def _older_ms(seconds: float | None) -> int | None:
     """Return an age rounded up: a reading may only be stated older."""
-    return checks.ms_up(seconds) if seconds is not None else None
+    return ms_up_from_s(seconds) if seconds is not None else None
 
 
 def _hello(hello: Hello) -> agent_pb2.Hello:
@@ -104,7 +104,7 @@ def holding_message(holding: Holding) -> agent_pb2.Holding:
         fallback_cap_milliwatts=_mw(holding.fallback_w),
         lease_remaining_milliseconds=_ms(holding.lease_remaining_s),
         pending_writes=(
-            agent_pb2.PendingWrite(cap_milliwatts=mw_from_w(write.cap_w), age_milliseconds=checks.ms_down(write.age_s))
+            agent_pb2.PendingWrite(cap_milliwatts=mw_from_w(write.cap_w), age_milliseconds=ms_from_s(write.age_s))
             for write in holding.pending_writes
         ),
     )

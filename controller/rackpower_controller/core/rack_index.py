@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 
 from rackpower_common.model.device import CapControl, Device
 from rackpower_common.model.identity import ClassName, DomainName, GpuId, NodeName
 from rackpower_common.model.policy import Domain, GpuClass, Node, Policy
+from rackpower_common.policy.match import match_class
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,8 @@ class RackIndex:
     def _match(self, node: NodeName, model: str) -> GpuClass | None:
         spec = self.nodes.get(node)
         own = [self.classes[gpus.gpu_class] for gpus in spec.gpus] if spec else []
-        for gpu_class in [*own, *self.policy.classes]:
-            if any(fnmatchcase(model.lower(), pattern.lower()) for pattern in gpu_class.models):
-                return gpu_class
-        return own[0] if len(own) == 1 else None
+        found = match_class([*own, *self.policy.classes], model)
+        return found if found is not None or len(own) != 1 else own[0]
 
     def ancestors(self, domain: DomainName) -> tuple[DomainName, ...]:
         """Return a domain and all above it, nearest first."""
