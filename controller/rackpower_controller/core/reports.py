@@ -25,7 +25,8 @@ def absorb_holding(book: GpuBook, holding: Holding) -> GpuBook:
     """Return a book with what an agent holds; a level that counted goes on counting until a reading settles it."""
     counted_w = _standing_w(book)
     still_open = tuple(grant for grant in book.outstanding if grant.sequence > holding.applied_sequence)
-    superseded_w = [grant.cap_w for grant in book.outstanding if grant.sequence < holding.applied_sequence]
+    # what was acknowledged was at work once: an agent whose lease ended since shows less, and may still draw it
+    closed_w = [grant.cap_w for grant in book.outstanding if grant.sequence <= holding.applied_sequence]
     applied = holding.applied_sequence > book.acknowledged_sequence
     book = replace(
         book,
@@ -42,7 +43,7 @@ def absorb_holding(book: GpuBook, holding: Holding) -> GpuBook:
     standing_w = max((watts for watts in (book.requested_w, book.enforced_w) if watts is not None), default=None)
     if standing_w is None:
         return book
-    before_w = max(counted_w or 0, book.highest_w or 0, book.unsettled_w or 0, *superseded_w)
+    before_w = max(counted_w or 0, book.highest_w or 0, book.unsettled_w or 0, *closed_w)
     if before_w <= standing_w:
         return replace(book, unsettled_w=None, unsettled_since_s=None)
     return replace(book, unsettled_w=before_w)
